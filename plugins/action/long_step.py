@@ -1,0 +1,51 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Progress of modules whose work takes minutes.
+
+The work runs in a transient systemd unit on the target; the module starts or attaches to it, waits for an event or a few
+seconds, and returns ``finished: false`` with a ``progress`` line. This plugin prints the line and asks again. An
+interrupted playbook leaves the unit running, and the next run attaches to it. ``meta/runtime.yml`` names the modules.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+display = Display()
+
+
+class ActionModule(ActionBase):
+    """Calls the module of the same name until it has finished."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        result = super().run(tmp, task_vars)
+        changed, diff, plan, last = False, None, None, ""
+        while True:
+            answer = self._execute_module(module_name=self._task.action, task_vars=task_vars)
+            changed = changed or bool(answer.get("changed"))
+            diff = diff or answer.get("diff")
+            plan = plan or answer.get("plan")
+            progress = answer.pop("progress", "")
+            if progress and progress != last:
+                display.display(f"  {self._host(task_vars)}: {progress}", color="cyan")
+                last = progress
+            if answer.get("failed") or answer.get("unreachable") or answer.pop("finished", True):
+                break
+        result.update(answer)
+        result["changed"] = changed
+        if diff:
+            result["diff"] = diff
+        if plan:
+            result["plan"] = plan
+        return result
+
+    def _host(self, task_vars: dict[str, t.Any] | None) -> str:
+        return self._task.delegate_to or (task_vars or {}).get("inventory_hostname", "")

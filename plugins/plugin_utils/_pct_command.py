@@ -1,0 +1,136 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the ``pct`` connection sends to the node and how it reads the answer. Pure. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+import typing as t
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# ssh ends with 255 for its own failures, so a 255 of the container's command travels as this code plus a mark on stderr.
+_DISGUISED_RC = 254
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """How a container is entered.
+
+    :param vmid: container ID.
+    :param program: ``lxc-attach`` or ``pct``.
+    :param lxc_path: folder of LXC's containers if it is not LXC's own default.
+    :param user: name of the user inside the container; empty for root.
+    :param sudo: whether the node's user has to become root.
+    """
+
+    vmid: str
+    program: str = "lxc-attach"
+    lxc_path: str = ""
+    user: str = ""
+    sudo: bool = False
+
+    def argv(self, command: str) -> list[str]:
+        """Argument vector, on the node, that runs ``command`` by the container's ``/bin/sh``."""
+        environment = {"HOME": "/root", "PATH": PATH, "LANG": "C.UTF-8"}
+        inner = ["/bin/sh", "-c", command]
+        if self.user:
+            inner = ["runuser", "-s", "/bin/sh", self.user, "-c", command]
+        if self.program == "pct":
+            assignments = [f"{name}={value}" for name, value in environment.items()]
+            return ["/usr/sbin/pct", "exec", self.vmid, "--keep-env", "0", "--", "env", *assignments, *inner]
+        options = [word for name, value in environment.items() for word in ("--set-var", f"{name}={value}")]
+        path = ["-P", self.lxc_path] if self.lxc_path else []
+        return ["lxc-attach", *path, "-n", self.vmid, "--clear-env", *options, "--", *inner]
+
+
+def remote_command(entry: Entry, command: str, mark: str) -> str:
+    """Return the one string that ssh hands to the login shell of the node's user.
+
+    Only ``exec`` and quoted words reach that shell, so it may be any; ``mark`` tells a 255 of the command from one of ssh.
+    """
+    disguise = f"r=$?; if [ $r -eq 255 ]; then echo {shlex.quote(mark)} >&2; exit {_DISGUISED_RC}; fi; exit $r"
+    return on_node(entry, f"{shlex.join(entry.argv(command))}; {disguise}")
+
+
+def on_node(entry: Entry, script: str) -> str:
+    """Return the string for ssh that runs ``script`` as root on the node itself."""
+    sudo = ["sudo", "-n"] if entry.sudo else []
+    return "exec " + shlex.join([*sudo, "/bin/sh", "-c", script])
+
+
+def true_answer(rc: int, stderr: bytes, mark: str) -> tuple[int, bytes]:
+    """Return exit code and standard error of the command, as they were inside the container."""
+    line = mark.encode() + b"\n"
+    if rc == _DISGUISED_RC and stderr.endswith(line):
+        return 255, stderr[: -len(line)]
+    return rc, stderr
+
+
+def entry_failed(entry: Entry, rc: int, stderr: bytes) -> str:
+    """Return why the container could not be entered, or an empty text if it was.
+
+    ``lxc-attach`` ends with 1 and ``pct`` with any code, so the text decides; it is bound to the program and the ID, as a
+    command inside may print much the same.
+    """
+    if rc == 0:
+        return ""
+    text = stderr.decode("utf-8", "replace")
+    vmid = re.escape(entry.vmid)
+    patterns = {
+        "lxc-attach": rf"^lxc-attach: {vmid}: .*(Failed to get init pid|Failed to attach|Connection refused)",
+        "pct": rf"^(container '{vmid}' not running!|Configuration file 'nodes/[^/]+/lxc/{vmid}\.conf' does not exist)",
+    }
+    found = re.search(patterns[entry.program], text, re.MULTILINE)
+    if found:
+        return _line_of(text, found)
+    if entry.sudo and (found := re.search(r"^sudo: .*(password is required|not allowed|not in the sudoers).*$", text, re.MULTILINE)):
+        return found.group(0)
+    missing = re.search(r"^.*(lxc-attach|/usr/sbin/pct): (command |)not found$", text, re.MULTILINE)
+    return missing.group(0) if missing and rc == 127 else ""
+
+
+def _line_of(text: str, found: re.Match[str]) -> str:
+    return text[found.start() :].splitlines()[0]
+
+
+def where_is(vmid: str) -> str:
+    """Script for the node that tells where the cluster keeps the configuration of ``vmid``; read by :func:`location`."""
+    quoted = shlex.quote(vmid)
+    return f"readlink /etc/pve/local; ls -d /etc/pve/nodes/*/*/{quoted}.conf 2>/dev/null; true"
+
+
+def location(vmid: str, answer: str) -> tuple[str, str]:
+    """Return ``(kind, node)`` from the answer to :func:`where_is`.
+
+    ``kind`` is ``here`` (so it is stopped), ``elsewhere``, ``vm`` (the ID belongs to a virtual machine), ``absent`` or
+    ``unknown`` (the node answered nothing that reads like Proxmox).
+    """
+    lines = answer.splitlines()
+    local = next((line.rsplit("/", 1)[-1] for line in lines if re.fullmatch(r"(/etc/pve/)?nodes/[^/]+", line)), "")
+    if not local:
+        return "unknown", ""
+    found = re.search(rf"^/etc/pve/nodes/([^/]+)/([^/]+)/{re.escape(vmid)}\.conf$", answer, re.MULTILINE)
+    if not found:
+        return "absent", local
+    node, kind = found.groups()
+    if kind != "lxc":
+        return "vm", node
+    return ("here" if node == local else "elsewhere"), node
+
+
+def unreachable_sentence(vmid: str, node: str, kind: str, found_on: str, evidence: str) -> str:
+    """Say why the container can't be entered and what to do about it."""
+    reasons: dict[str, t.Callable[[], str]] = {
+        "here": lambda: f"Container {vmid} is not running on {node}. Start it there with 'pct start {vmid}', or run the deployment again",
+        "elsewhere": lambda: (
+            f"Container {vmid} is not on {node} but on {found_on}. Set pct_node to {found_on}, or move the container back with 'pct migrate {vmid}'"
+        ),
+        "vm": lambda: f"{vmid} is a virtual machine on {found_on}, not a container. Choose another pct_vmid",
+        "absent": lambda: f"Container {vmid} does not exist on {node}. Create it by running the deployment, or correct pct_vmid and pct_node",
+    }
+    text = reasons.get(kind, lambda: f"Container {vmid} on {node} can't be entered. Check that {node} is the Proxmox VE node of this container")()
+    return f"{text} ({evidence})"
