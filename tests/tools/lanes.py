@@ -70,7 +70,7 @@ def environment(lane: Lane, kind: str) -> Path:
     print(f"Installing {kind} tools for {lane.name} ...", file=sys.stderr, flush=True)
     shutil.rmtree(place, ignore_errors=True)
     subprocess.run([lane.interpreter, "-m", "venv", place], check=True)
-    pip = [place / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    pip = [place / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
     (place / ".complete").touch()
     return place
