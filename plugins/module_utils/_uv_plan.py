@@ -1,0 +1,221 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an environment is, what it should be, and the steps from one to the other. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._uv_lock import change_sentence, lock_key, package_changes, parse_lock
+
+MARKER = "kpro-environment.json"
+RESERVE_MIB = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class User:
+    """The user that the service runs as."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """The environment asked for, straight from the module's options.
+
+    :param lock: text of the hash-locked requirements; ``uv_lock``: the same for uv itself.
+    :param python: "3.11"; ``managed``: taken by uv from its own builds instead of the distribution.
+    :param size_mib: space of a finished environment; ``files``: its inodes; 0: not known.
+    """
+
+    root: str
+    lock: str
+    uv_lock: str
+    package: str
+    package_version: str
+    python: str
+    managed: bool = False
+    index_url: str = ""
+    find_links: tuple[str, ...] = ()
+    ca_bundle: str = ""
+    python_mirror: str = ""
+    offline: bool = False
+    size_mib: int = 0
+    files: int = 0
+    keep: int = 1
+    user: User | None = None
+    environment: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """Version by name of every package that the environment has to hold, and no other."""
+        return parse_lock(self.lock)
+
+    @property
+    def uv_version(self) -> str:
+        """The version that ``uv_lock`` pins."""
+        return parse_lock(self.uv_lock, "lock file of uv").get("uv", "")
+
+    @property
+    def key(self) -> str:
+        """Name of the environment, unique for package, version, Python and lock."""
+        return f"{self.package}-{self.package_version}-cp{self.python.replace('.', '')}-{lock_key(self.lock)}"
+
+    @property
+    def link(self) -> str:
+        """The stable path of the environment in force."""
+        return f"{self.root}/venv"
+
+    @property
+    def uv_folder(self) -> str:
+        """The small environment that holds uv."""
+        return f"{self.root}/tools/uv-{self.uv_version}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """One environment on disk.
+
+    :param complete: its builder reached the end.
+    :param python: version of the interpreter it was made for ("3.11.2"), empty if that no longer runs.
+    """
+
+    path: str
+    complete: bool
+    python: str
+    packages: t.Mapping[str, str]
+    built_at: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Present:
+    """What was found."""
+
+    current: Environment | None = None
+    others: tuple[Environment, ...] = ()
+    uv_installed: bool = False
+    free_mib: int = 0
+    free_files: int = 0
+    cached: bool = False
+    usable: bool = True
+    package_version: str = ""
+    link_is_foreign: bool = False
+
+
+def differences(present: Present, wanted: Wanted) -> list[str]:
+    """Return why the environment in force is not the one wanted; empty if it is."""
+    current = present.current
+    if current is None:
+        return ["there is none"]
+    reasons = []
+    if not current.complete:
+        reasons.append("it was never finished")
+    if not current.python:
+        reasons.append("its interpreter does not run")
+    elif not f"{current.python}.".startswith(f"{wanted.python}."):
+        reasons.append(f"it is made for Python {current.python}")
+    changes = package_changes(current.packages, wanted.pins)
+    if changes:
+        reasons.append(change_sentence(changes))
+    if not reasons and not present.usable:
+        reasons.append(f"user {wanted.user.name if wanted.user else 'root'} cannot run {wanted.package} from it")
+    if not reasons and present.package_version != wanted.package_version:
+        reasons.append(f"{wanted.package} says it is {present.package_version or 'not there'}")
+    return reasons
+
+
+def plan(present: Present, wanted: Wanted) -> list[Change]:
+    """Return the changes that make the environment the one wanted.
+
+    :raises KproError: a foreign file where the link belongs, a lock that does not pin what is asked for, or no space.
+    """
+    check_wanted(wanted)
+    if present.link_is_foreign:
+        raise KproError(wanted.link, "it is not a link of ours", "Move it away, or set another root")
+    changes = []
+    if not present.uv_installed:
+        changes.append(Change(f"Install uv {wanted.uv_version} in {wanted.uv_folder}", None, wanted.uv_version))
+    reasons = differences(present, wanted)
+    if reasons:
+        check_space(present, wanted)
+        target = target_path(present, wanted)
+        sentence = f"Build {target.rsplit('/', 1)[1]} from {len(wanted.pins)} locked packages: {', '.join(reasons)}"
+        now = present.current.path if present.current else None
+        changes.append(Change(sentence, now, target))
+        changes.extend(_package_lines(present, wanted))
+        changes.extend(Change(f"Remove {path}", path, None) for path in prunable(present, wanted))
+    return changes
+
+
+def _package_lines(present: Present, wanted: Wanted) -> list[Change]:
+    packages = present.current.packages if present.current else {}
+    return [Change(f"Package {name}", old, new) for name, old, new in package_changes(packages, wanted.pins)]
+
+
+def check_wanted(wanted: Wanted) -> None:
+    """Refuse options that contradict each other.
+
+    :raises KproError: the lock does not pin the package to the version asked for, or uv's lock pins no uv.
+    """
+    pinned = wanted.pins.get(wanted.package)
+    if pinned != wanted.package_version:
+        raise KproError(
+            f"lock file for {wanted.package} {wanted.package_version}",
+            f"it pins {wanted.package} {pinned}" if pinned else f"it does not name {wanted.package}",
+            "Give the lock file and the version of the same lane",
+        )
+    if not wanted.uv_version:
+        raise KproError("lock file of uv", "it does not name uv", "Remake it with tests/locks/remake")
+
+
+def check_space(present: Present, wanted: Wanted) -> None:
+    """Refuse a build that would fill the disk.
+
+    The environment and uv's cache share their files by hard links, so that one times the size is needed, and a reserve.
+
+    :raises KproError: space or inodes are short.
+    """
+    need = wanted.size_mib + RESERVE_MIB if wanted.size_mib else 0
+    if present.free_mib < need:
+        raise KproError(
+            wanted.root,
+            f"{present.free_mib} MiB are free and {need} MiB are needed ({wanted.size_mib} for the environment, {RESERVE_MIB} as reserve)",
+            f"Free {need - present.free_mib} MiB, grow the container's disk, or set another root",
+            free_mib=present.free_mib,
+            needed_mib=need,
+        )
+    if 0 < present.free_files < wanted.files:
+        raise KproError(
+            wanted.root,
+            f"{present.free_files} inodes are free and {wanted.files} are needed",
+            "Remove small files or use a file system with more inodes",
+        )
+
+
+def target_path(present: Present, wanted: Wanted) -> str:
+    """Return where the new environment goes: never where a complete one lies."""
+    taken = {environment.path for environment in (present.current, *present.others) if environment and environment.complete}
+    base = f"{wanted.root}/envs/{wanted.key}"
+    number = 1
+    while (path := base if number == 1 else f"{base}.{number}") in taken:
+        number += 1
+    return path
+
+
+def prunable(present: Present, wanted: Wanted) -> list[str]:
+    """Return the environments to remove after a build: unfinished ones, and complete ones beyond those kept for roll-back."""
+    if present.current is None:
+        previous: list[Environment] = []
+    else:
+        previous = [present.current] if present.current.complete else []
+    complete = sorted((other for other in present.others if other.complete), key=lambda other: other.built_at, reverse=True)
+    kept = {environment.path for environment in (previous + complete)[: wanted.keep]}
+    everything = [*([present.current] if present.current else []), *present.others]
+    target = target_path(present, wanted)
+    return sorted(environment.path for environment in everything if environment.path not in kept and environment.path != target)

@@ -1,0 +1,147 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The job that builds an environment, and its progress, as values. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import MARKER, Present, Wanted, prunable, target_path
+
+PHASES: t.Mapping[str, str] = {
+    "uv": "install uv",
+    "venv": "make the environment",
+    "packages": "download and unpack packages",
+    "bytecode": "compile bytecode",
+    "check": "import as the service user",
+}
+
+# Settings of a person at the task or in the container's session that have to reach the unit too.
+PASSED_ON = re.compile(r"^(https?_proxy|no_proxy|all_proxy|uv_.*|pip_.*|ssl_cert_(file|dir)|requests_ca_bundle)$", re.IGNORECASE)
+
+
+def unit_name(root: str) -> str:
+    """Return the name of the transient unit for a root folder: one build at a time for each."""
+    return f"kpro-environment-{hashlib.sha256(root.encode()).hexdigest()[:8]}.service"
+
+
+def job(present: Present, wanted: Wanted, ambient: t.Mapping[str, str], now_s: float) -> dict[str, t.Any]:
+    """Return the job for the worker (see ``_uv_worker``).
+
+    :param ambient: environment variables of the module's process.
+    """
+    target = target_path(present, wanted)
+    return {
+        "id": f"{target}@{now_s:.3f}",
+        "target": target,
+        "packages": len(wanted.pins),
+        "size_mib": wanted.size_mib,
+        "archive": f"{wanted.root}/cache/archive-v0",
+        "env": environment(wanted, ambient),
+        "steps": [step for step in steps(present, wanted, target) if step],
+        "finish": {
+            "target": target,
+            "link": wanted.link,
+            "marker_name": MARKER,
+            "marker": {"key": wanted.key, "python": wanted.python, "packages": len(wanted.pins), "built_at": now_s},
+            "prune": prunable(present, wanted),
+        },
+    }
+
+
+def environment(wanted: Wanted, ambient: t.Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables of every step.
+
+    Addresses that can hold a password travel here and never in an argument vector.
+    """
+    values = {name: value for name, value in ambient.items() if PASSED_ON.match(name)}
+    values.update(
+        {
+            "HOME": "/root",
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LC_ALL": "C.UTF-8",
+            "UV_CACHE_DIR": f"{wanted.root}/cache",
+            "UV_PYTHON_INSTALL_DIR": f"{wanted.root}/python",
+            "UV_PYTHON_PREFERENCE": "only-managed" if wanted.managed else "only-system",
+            "UV_NO_PROGRESS": "1",
+            "UV_HTTP_TIMEOUT": "300",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_ROOT_USER_ACTION": "ignore",
+        }
+    )
+    if wanted.ca_bundle:
+        values.update({"SSL_CERT_FILE": wanted.ca_bundle, "PIP_CERT": wanted.ca_bundle, "REQUESTS_CA_BUNDLE": wanted.ca_bundle})
+    if wanted.index_url:
+        values.update({"UV_DEFAULT_INDEX": wanted.index_url, "PIP_INDEX_URL": wanted.index_url})
+    if wanted.python_mirror:
+        values["UV_PYTHON_INSTALL_MIRROR"] = wanted.python_mirror
+    if wanted.offline:
+        values.update({"UV_OFFLINE": "1", "PIP_NO_INDEX": "1"})
+    values.update(wanted.environment)
+    return values
+
+
+def steps(present: Present, wanted: Wanted, target: str) -> list[dict[str, t.Any]]:
+    """Return the worker's steps; a step is a phase, an argument vector, and what to remove before it."""
+    links = [word for link in wanted.find_links for word in ("--find-links", link)]
+    uv = f"{wanted.uv_folder}/bin/uv"
+    python = f"{target}/bin/python"
+    files = f"{wanted.root}/tools"
+    interpreter = wanted.python if wanted.managed else f"/usr/bin/python{wanted.python}"
+    install_uv = [
+        {"phase": "uv", "argv": ["/usr/bin/python3", "-m", "venv", wanted.uv_folder], "remove": [wanted.uv_folder]},
+        {
+            "phase": "uv",
+            "argv": [f"{wanted.uv_folder}/bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+            + ["--only-binary=:all:", *links, "--requirement", f"{files}/uv.txt"],
+        },
+    ]
+    sync = [uv, "pip", "sync", "--python", python, "--require-hashes", "--only-binary=:all:", *links, f"{files}/packages.txt"]
+    check = f"import importlib.metadata as m; assert m.version({wanted.package!r}) == {wanted.package_version!r}, m.version({wanted.package!r})"
+    user = {"uid": wanted.user.uid, "gid": wanted.user.gid} if wanted.user else None
+    return [
+        *([] if present.uv_installed else install_uv),
+        {"phase": "venv", "argv": [uv, "venv", "--no-project", "--python", interpreter, target], "remove": [target]},
+        {"phase": "packages", "argv": sync},
+        {"phase": "bytecode", "argv": [python, "-m", "compileall", "-q", "-j", "0", f"{target}/lib"], "ok_codes": [0, 1]},
+        {"phase": "check", "argv": [python, "-I", "-c", check], "user": user},
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Counters:
+    """What can be counted of a running step: wheels unpacked in the cache, MiB written, seconds since its start."""
+
+    cached: int = 0
+    written_mib: int = 0
+    elapsed_s: float = 0.0
+
+
+def progress_line(job_values: t.Mapping[str, t.Any], status: t.Mapping[str, t.Any], counters: Counters) -> str:
+    """Return one line about a running build: what, how far, how fast, and how long still where that is known."""
+    name = str(job_values.get("target", "environment")).rsplit("/", 1)[-1]
+    phase = str(status.get("phase", ""))
+    parts = [PHASES.get(phase, "start"), f"step {status.get('number', 0)} of {status.get('of', '?')}"]
+    if phase == "packages":
+        parts = [PHASES[phase], *_package_parts(job_values, status, counters)]
+    return f"Build {name}: {', '.join(parts)}, {counters.elapsed_s:.0f} s"
+
+
+def _package_parts(job_values: t.Mapping[str, t.Any], status: t.Mapping[str, t.Any], counters: Counters) -> list[str]:
+    total, size_mib = int(job_values.get("packages", 0)), int(job_values.get("size_mib", 0))
+    done = min(max(counters.cached - int(status.get("cached_before", 0)), 0), total)
+    parts = [f"{done} of {total} new"]
+    rate = counters.written_mib / counters.elapsed_s if counters.elapsed_s > 0 else 0.0
+    if size_mib and counters.written_mib < size_mib:
+        parts.append(f"{counters.written_mib} of at most {size_mib} MiB ({100 * counters.written_mib // size_mib} %)")
+    else:
+        parts.append(f"{counters.written_mib} MiB")
+    if rate >= 0.5:
+        parts.append(f"{rate:.0f} MiB/s")
+        if size_mib > counters.written_mib:
+            parts.append(f"at most {(size_mib - counters.written_mib) / rate:.0f} s left")
+    return parts
