@@ -1,0 +1,118 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where everything of the sandbox lies: one folder, given by ``KPRO_SANDBOX_DIR``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent
+PARTS_SOURCE = SOURCE.parent
+
+
+class SandboxError(Exception):
+    """One sentence for the user: what is wrong and what to do."""
+
+
+@dataclass(frozen=True)
+class NodeFolder:
+    """The state of one node. ``record`` is written by the command, ``runtime`` by the running node itself."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def record(self) -> Path:
+        return self.path / "node.json"
+
+    @property
+    def runtime(self) -> Path:
+        return self.path / "runtime.json"
+
+    @property
+    def upper(self) -> Path:
+        return self.path / "up"
+
+    @property
+    def work(self) -> Path:
+        return self.path / "work"
+
+    @property
+    def root(self) -> Path:
+        return self.path / "root"
+
+    @property
+    def keys(self) -> Path:
+        return self.path / "ssh"
+
+    @property
+    def console(self) -> Path:
+        return self.path / "console.log"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.path / "supervisor.log"
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The sandbox folder and what lies in it."""
+
+    base: Path
+
+    @classmethod
+    def from_environment(cls) -> Folders:
+        return cls(Path(os.environ.get("KPRO_SANDBOX_DIR") or "/var/lib/kpro-sandbox").absolute())
+
+    @property
+    def cache(self) -> Path:
+        return self.base / "cache"
+
+    @property
+    def images(self) -> Path:
+        return self.cache / "image"
+
+    @property
+    def parts(self) -> Path:
+        return self.cache / "parts"
+
+    @property
+    def templates(self) -> Path:
+        return self.cache / "template"
+
+    @property
+    def layers(self) -> Path:
+        return self.cache / "layer"
+
+    @property
+    def building(self) -> Path:
+        return self.cache / "building"
+
+    @property
+    def locks(self) -> Path:
+        return self.base / "locks"
+
+    @property
+    def state(self) -> Path:
+        return self.base / "state"
+
+    @property
+    def ssh(self) -> Path:
+        return self.base / "ssh"
+
+    def node(self, name: str) -> NodeFolder:
+        return NodeFolder(self.state / name)
+
+    def make(self) -> None:
+        """Make the folders; only root may look into those with keys and node disks."""
+        self.base.mkdir(parents=True, exist_ok=True)
+        for path in (self.images, self.parts, self.templates, self.layers, self.building, self.locks):
+            path.mkdir(parents=True, exist_ok=True)
+        for path in (self.state, self.ssh):
+            path.mkdir(mode=0o700, exist_ok=True)

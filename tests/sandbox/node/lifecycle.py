@@ -1,0 +1,345 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Start, stop and reset nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from node import cgroup, layers, slirp, ssh
+from node.files import locked, remove_tree, say, tail
+from node.folders import SOURCE, Folders, NodeFolder, SandboxError
+from node.images import Image, build_image, current_image
+from node.record import Record, Runtime
+
+DEFAULT_NAME = "sandbox"
+DEFAULT_PORT = 2322
+DEFAULT_SUITE = "trixie"
+HOSTNAMES = {"trixie": "pve9", "bookworm": "pve8"}
+_START_TIMEOUT_S = 120
+_STOP_TIMEOUT_S = 100
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}\Z")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user asked for; ``None`` means no wish."""
+
+    name: str
+    suite: str | None = None
+    port: int | None = None
+    hostname: str | None = None
+    layer: str | None = None
+    forwards: tuple[tuple[int, int], ...] = ()
+
+
+def check_name(name: str) -> str:
+    if not _NAME.match(name):
+        raise SandboxError(f"node name {name!r}: use lower-case letters, digits and dashes, a letter first, at most 31")
+    return name
+
+
+@contextlib.contextmanager
+def _node_lock(folders: Folders, name: str) -> Iterator[NodeFolder]:
+    folders.make()
+    with locked(folders.locks / f"node-{check_name(name)}", f"node {name}"):
+        yield folders.node(name)
+
+
+def is_running(folder: NodeFolder) -> bool:
+    runtime = Runtime.read(folder)
+    return runtime is not None and runtime.alive
+
+
+def _end(folder: NodeFolder, orderly: bool) -> bool:
+    """End a node and whatever a crash left of it; only what was recorded is touched."""
+    runtime = Runtime.read(folder)
+    if runtime is None:
+        return True
+    was_alive = runtime.alive
+    in_order = runtime.end(_STOP_TIMEOUT_S if orderly else 0)
+    if runtime.boot_id == Runtime(cgroup="").boot_id and "kpro-sandbox-" in Path(runtime.cgroup).name:
+        cgroup.kill_and_remove(Path(runtime.cgroup))
+    folder.runtime.unlink(missing_ok=True)
+    (folder.path / slirp.SOCKET_NAME).unlink(missing_ok=True)
+    return in_order or not was_alive
+
+
+def _port_is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _choose_port(folders: Folders, wanted: Wanted) -> int:
+    """Return the wanted port, or the first one that no node has and nothing listens on."""
+    taken = {port for record in ssh.records(folders) if record.name != wanted.name for port in _ports(record)}
+    if wanted.port is not None:
+        return wanted.port
+    if wanted.name == DEFAULT_NAME and DEFAULT_PORT not in taken:
+        return DEFAULT_PORT
+    for port in range(DEFAULT_PORT + 1, DEFAULT_PORT + 200):
+        if port not in taken and _port_is_free(port):
+            return port
+    raise SandboxError("no free port found for ssh; give one with --port")
+
+
+def _ports(record: Record) -> list[int]:
+    return [record.port, *(host for host, _ in record.forwards)]
+
+
+def _check_ports(folders: Folders, record: Record) -> None:
+    ports = _ports(record)
+    if len(set(ports)) != len(ports):
+        raise SandboxError(f"node {record.name}: a port of the machine is asked for twice: {ports}")
+    for other in ssh.records(folders):
+        both = set(ports) & set(_ports(other))
+        if other.name != record.name and both:
+            raise SandboxError(f"port {min(both)} belongs to node {other.name}; give another one with --port or --forward")
+    for port in ports:
+        if not _port_is_free(port):
+            raise SandboxError(f"port {port} of 127.0.0.1 is used by another program; give another one with --port or --forward")
+
+
+def _new_record(folders: Folders, wanted: Wanted) -> Record:
+    chain: tuple[str, ...] = ()
+    hostname = wanted.hostname
+    if wanted.layer:
+        information, chain = layers.layer_chain(folders, wanted.layer)
+        image = Image(**information["image"])
+        if wanted.suite and wanted.suite != image.suite:
+            raise SandboxError(f"layer {wanted.layer} was made on {image.suite}, not on {wanted.suite}")
+        hostname = hostname or information["hostname"]
+        if image != current_image(image.suite):
+            say(f"note: layer {wanted.layer} stands on an older image than this checkout would build")
+    else:
+        image = build_image(folders, wanted.suite or DEFAULT_SUITE)
+    return Record(
+        name=wanted.name,
+        image=image,
+        hostname=check_name(hostname or HOSTNAMES[image.suite]),
+        port=_choose_port(folders, wanted),
+        machine_id=uuid.uuid4().hex,
+        forwards=wanted.forwards,
+        layers=chain,
+    )
+
+
+def _check_disk_parts(folders: Folders, record: Record) -> None:
+    for path in [*(layers.layer_upper(folders, key) for key in record.layers), *record.image.lowers(folders)]:
+        if not path.exists():
+            raise SandboxError(f"node {record.name} stands on {path}, which is gone; 'sandbox reset {record.name}' makes it new")
+
+
+def up(folders: Folders, wanted: Wanted) -> Record:
+    """Make a node run: a new one, a stopped one, or one that runs already (then only new forwards are added)."""
+    with _node_lock(folders, wanted.name) as folder:
+        record = Record.read(folder)
+        if record is not None and is_running(folder):
+            return _up_running(folders, folder, record, wanted)
+        _end(folder, orderly=False)
+        fresh = record is None
+        if record is None:
+            record = _new_record(folders, wanted)
+            remove_tree(folder.upper)
+        else:
+            _refuse_other(record, wanted)
+            record = replace(record, port=wanted.port or record.port, forwards=_merge(record.forwards, wanted.forwards))
+            _check_disk_parts(folders, record)
+        _check_ports(folders, record)
+        _start(folders, folder, record, fresh)
+        return record
+
+
+def _merge(old: tuple[tuple[int, int], ...], new: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    return (*old, *(pair for pair in new if pair not in old))
+
+
+def _refuse_other(record: Record, wanted: Wanted) -> None:
+    for what, have, want in (
+        ("suite", record.image.suite, wanted.suite),
+        ("host name", record.hostname, wanted.hostname),
+        ("layer", record.layers[0] if record.layers else "none", wanted.layer),
+    ):
+        if want is not None and want != have:
+            raise SandboxError(f"node {record.name} exists with {what} {have}; 'sandbox down {record.name}' first to have {want}")
+
+
+def _up_running(folders: Folders, folder: NodeFolder, record: Record, wanted: Wanted) -> Record:
+    _refuse_other(record, wanted)
+    if wanted.port not in (None, record.port):
+        raise SandboxError(f"node {record.name} runs on port {record.port}; 'sandbox down {record.name}' first to have {wanted.port}")
+    merged = _merge(record.forwards, wanted.forwards)
+    added = merged[len(record.forwards) :]
+    if added:
+        for port, _ in added:
+            if not _port_is_free(port):
+                raise SandboxError(f"port {port} of 127.0.0.1 is used by another program; give another one with --forward")
+        slirp.add_forwards(folder, added)
+        record = replace(record, forwards=merged)
+        record.write(folder)
+    say(f"node {record.name} runs already")
+    if not record.layers and record.image != current_image(record.image.suite):
+        say(f"note: the sandbox's files changed since it was made; 'sandbox reset {record.name}' takes the new ones")
+    return record
+
+
+def _start_command(name: str) -> list[str]:
+    """Return the command of the node's supervisor; where systemd rules the machine's cgroups, in a scope of its own."""
+    booted = Path("/run/systemd/system").is_dir()
+    command = [sys.executable, "-B", str(SOURCE), "_launch", name, "scope" if booted else "direct"]
+    if not booted:
+        return command
+    unit = f"kpro-sandbox-{name}-{uuid.uuid4().hex[:8]}"
+    return ["systemd-run", "--scope", "--quiet", "--collect", "--property=Delegate=yes", f"--unit={unit}", "--", *command]
+
+
+def _start(folders: Folders, folder: NodeFolder, record: Record, fresh: bool) -> None:
+    """Start a node and return when its systemd has finished booting; on any failure nothing keeps running."""
+    folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ssh.make_keys(folders, folder)
+    record.write(folder)
+    ssh.write_client_files(folders)
+    folder.console.unlink(missing_ok=True)
+    say(f"starting node {record.name} ({record.image.suite}, host name {record.hostname}, ssh on 127.0.0.1:{record.port})")
+    with folder.supervisor_log.open("wb") as log:
+        process = subprocess.Popen(
+            _start_command(record.name),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd="/",
+            env={**os.environ, "KPRO_SANDBOX_DIR": str(folders.base)},
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        _await_start(folder, process)
+        _await_login(folders, record, process)
+        process.stdin.write(b"keep\n")
+        process.stdin.flush()
+    except BaseException:
+        process.stdin.close()
+        _end(folder, orderly=False)
+        if fresh:
+            folder.record.unlink(missing_ok=True)
+            ssh.write_client_files(folders)
+        raise
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    process.stdout.close()
+    say(f"node {record.name} is up")
+
+
+def _await_start(folder: NodeFolder, process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], _START_TIMEOUT_S)
+    line = process.stdout.readline().decode(errors="replace").strip() if readable else "no answer"
+    if line != "started":
+        process.stdin and process.stdin.close()
+        reason = line.removeprefix("error ") or tail(folder.supervisor_log, 10) or "it ended without a word"
+        raise SandboxError(f"node {folder.name} did not start: {reason}")
+
+
+def _await_login(folders: Folders, record: Record, process: subprocess.Popen[bytes]) -> None:
+    """Wait until ssh answers and the node's systemd says that it has booted."""
+    deadline_s = time.monotonic() + _START_TIMEOUT_S
+    folder = folders.node(record.name)
+    while not _ssh_answers(record.port):
+        if process.poll() is not None or time.monotonic() > deadline_s:
+            raise SandboxError(f"node {record.name} did not come up; the end of its console:\n{tail(folder.console, 20)}")
+        time.sleep(0.05)
+    check = "systemctl is-system-running --wait; systemctl --failed --no-legend --plain | cut -d' ' -f1"
+    done = subprocess.run(
+        ssh.command(folders, record.name, check),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_START_TIMEOUT_S,
+        check=False,
+    )
+    words = done.stdout.split()
+    if not words:
+        raise SandboxError(f"node {record.name} does not let us in: {done.stderr.strip()}")
+    if words[0] != "running":
+        say(f"note: systemd of node {record.name} says {' '.join(words)}")
+
+
+def _ssh_answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def down(folders: Folders, name: str, keep: bool) -> bool:
+    """Stop a node; without ``keep`` also remove its disk. Return whether there was one."""
+    with _node_lock(folders, name) as folder:
+        if not folder.path.exists():
+            return False
+        in_order = _end(folder, orderly=keep)
+        if keep:
+            if not in_order:
+                say(f"note: node {name} did not shut down in time and was ended")
+            return True
+        folder.record.unlink(missing_ok=True)
+        remove_tree(folder.path)
+        ssh.write_client_files(folders)
+        return True
+
+
+def reset(folders: Folders, name: str) -> Record:
+    """Give a node a new empty disk on the current image, or on its layer, and start it."""
+    with _node_lock(folders, name) as folder:
+        record = Record.read(folder)
+        if record is None:
+            raise SandboxError(f"there is no node {name}; 'sandbox up {name}' makes it")
+        wanted = Wanted(
+            name=name,
+            suite=record.image.suite,
+            port=record.port,
+            hostname=record.hostname,
+            layer=record.layers[0] if record.layers else None,
+            forwards=record.forwards,
+        )
+        record = _new_record(folders, wanted)
+        _end(folder, orderly=False)
+        remove_tree(folder.upper)
+        _check_ports(folders, record)
+        _start(folders, folder, record, fresh=False)
+        return record
+
+
+def save_layer(folders: Folders, name: str, key: str) -> None:
+    """Shut a node down in order and keep its disk as a layer; the node is gone after that."""
+    layers.check_key(key)
+    if layers.layer_information(folders, key) is not None:
+        raise SandboxError(f"layer {key} is there already; remove it with 'sandbox layer remove {key}'")
+    with _node_lock(folders, name) as folder:
+        record = Record.read(folder)
+        if record is None:
+            raise SandboxError(f"there is no node {name}")
+        if not _end(folder, orderly=True):
+            raise SandboxError(f"node {name} did not shut down in time, so its disk was not kept as a layer")
+        layers.store(folders, key, folder.upper, record)
+        folder.record.unlink()
+        remove_tree(folder.path)
+        ssh.write_client_files(folders)
