@@ -1,0 +1,71 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What was observed about a container and its node before a plan is made. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._pve_config import Config
+from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, Guest
+from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import FileState
+from ansible_collections.kpro.llm.plugins.module_utils._pve_stores import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Present:
+    """A container that is on this node.
+
+    :param config: its configuration as it will be after the next start (pending changes counted).
+    :param active: its configuration as it runs now.
+    """
+
+    config: Config
+    active: Config
+    running: bool = False
+    lock: str = ""
+    name: str = ""
+    managed_by_ha: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Elsewhere:
+    """A guest of the cluster with the wanted id that is not a container on this node."""
+
+    vmid: int
+    kind: str
+    node: str
+    name: str = ""
+    running: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """One observation; what could not or need not be looked at is None.
+
+    :param present: the container, if it is on this node.
+    :param elsewhere: the guest with its id, if it is not.
+    :param gpus: the node's GPUs; None if they are not known yet (check mode before the driver is installed).
+    :param guests: the other guests of the node.
+    :param paths: what is at the paths that matter (device nodes, sources of mounts).
+    :param majors: character device majors and their drivers.
+    :param bridges: whether the declared bridges exist.
+    :param storages: storages of the node (only if a container is to be made).
+    :param stored: templates on the template storage (likewise).
+    :param offered: templates that Proxmox offers for download (only if the wanted one is missing).
+    """
+
+    node: str
+    pve_major: int = 9
+    present: Present | None = None
+    elsewhere: Elsewhere | None = None
+    gpus: tuple[Gpu, ...] | None = None
+    guests: tuple[Guest, ...] = ()
+    paths: t.Mapping[str, FileState] | None = None
+    majors: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
+    bridges: t.Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    storages: Rows = ()
+    stored: Rows = ()
+    offered: Rows = ()

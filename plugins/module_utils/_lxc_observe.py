@@ -1,0 +1,132 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Looks at a container and its node. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
+from ansible_collections.kpro.llm.plugins.module_utils import _pve_gpus as gpu_rules
+from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
+from ansible_collections.kpro.llm.plugins.module_utils import _pve_stores as stores
+from ansible_collections.kpro.llm.plugins.module_utils import _pve_text as text
+from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared
+from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Elsewhere, Facts, Present
+from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, PveError
+from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
+from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import read_majors
+
+
+class Observer:
+    """Observes one container on one node.
+
+    :param host: the node's files; None if this process is not on the node.
+    :param gpus: the node's GPUs as ``gpu_info`` reported them; None if they are not known yet.
+    """
+
+    def __init__(self, api: PveApi, node: str, host: Host | None, gpus: tuple[gpu_rules.Gpu, ...] | None) -> None:
+        self._api = api
+        self._node = node
+        self._host = host
+        self._gpus = gpus
+        self._pve_major = 0
+
+    def facts(self, declared: Declared) -> Facts:
+        """Return everything that a plan for this container depends on; three or four reads, side by side, if nothing is to be made.
+
+        :raises PveError: if Proxmox refuses a read.
+        """
+        present = self.present(declared.vmid)
+        facts = Facts(self._node, self._pve_major, present, gpus=self._gpus)
+        if present is None:
+            facts = dataclasses.replace(facts, elsewhere=self._elsewhere(declared.vmid))
+            if facts.elsewhere is None and declared.state != "absent":
+                facts = self._with_stores(declared, facts)
+        return self._with_files(declared, facts) if self._host and declared.state != "absent" else facts
+
+    def present(self, vmid: int) -> Present | None:
+        """Return the container if it is on this node.
+
+        :raises PveError: if Proxmox refuses a read for another reason than its absence.
+        """
+        base = f"/nodes/{self._node}/lxc/{vmid}"
+        version: list[tuple[str, dict[str, t.Any]]] = [] if self._pve_major else [("/version", {})]
+        reads = [(f"{base}/config", {}), (f"{base}/config", {"current": 1}), (f"{base}/status/current", {}), *version]
+        answers = self._api.get_all(reads)
+        if version:
+            self._pve_major = int(str(_good(answers.pop()).get("version", "0")).split(".")[0])
+        if any(isinstance(answer, PveError) and text.is_missing(answer.reason) for answer in answers):
+            return None
+        config, active, status = (_good(answer) for answer in answers)
+        return Present(
+            cfg.read_config(config),
+            cfg.read_config(active),
+            running=status.get("status") == "running",
+            lock=str(status.get("lock") or ""),
+            name=str(status.get("name") or ""),
+            managed_by_ha=bool(int((status.get("ha") or {}).get("managed") or 0)),
+        )
+
+    def address(self, vmid: int, config: cfg.Config) -> str:
+        """Return the IPv4 address that a running container has on its first interface, empty if it has none yet."""
+        name = prop.parse(config.keys.get("net0", ""), prop.NET).get("name", "eth0")
+        rows = self._api.get(f"/nodes/{self._node}/lxc/{vmid}/interfaces") or []
+        return next((str(row["inet"]).split("/")[0] for row in rows if row.get("name") == name and row.get("inet")), "")
+
+    def _elsewhere(self, vmid: int) -> Elsewhere | None:
+        rows = self._api.get("/cluster/resources", {"type": "vm"}) or []
+        row = next((row for row in rows if int(row.get("vmid", 0)) == vmid), None)
+        if row is None or (row.get("type") == "lxc" and row.get("node") == self._node):
+            return None
+        running = row.get("status") == "running"
+        return Elsewhere(vmid, str(row.get("type")), str(row.get("node")), str(row.get("name") or ""), running)
+
+    def _with_stores(self, declared: Declared, facts: Facts) -> Facts:
+        facts = dataclasses.replace(facts, storages=self._api.get(f"/nodes/{self._node}/storage") or ())
+        volume = stores.template_volume(declared.template, declared.template_storage)
+        name = volume.split(":")[0]
+        if not declared.template or not any(row.get("storage") == name for row in facts.storages):
+            return facts
+        stored = self._api.get(f"/nodes/{self._node}/storage/{name}/content", {"content": "vztmpl"}) or ()
+        here = any(row.get("volid") == volume for row in stored)
+        return dataclasses.replace(facts, stored=stored, offered=() if here else self.offered())
+
+    def offered(self) -> stores.Rows:
+        """Return the templates that Proxmox offers for download; empty if its index was never fetched."""
+        return self._api.get(f"/nodes/{self._node}/aplinfo") or ()
+
+    def _with_files(self, declared: Declared, facts: Facts) -> Facts:
+        assert self._host is not None
+        config = facts.present.config if facts.present else cfg.Config({})
+        paths = {gpu_rules.device_path(value) for value in config.numbered("dev").values()}
+        if declared.gpus is not None:
+            paths |= set(gpu_rules.nodes_for(facts.gpus or ()))
+        paths |= {extra["path"] for extra in declared.devices or ()}
+        paths |= {mount.source for mount in declared.mounts or () if mount.is_bind}
+        bridge = (declared.network or {}).get("bridge") or ""
+        return dataclasses.replace(
+            facts,
+            guests=self._guests(declared.vmid) if declared.gpus is not None else (),
+            paths={path: self._host.look(path) for path in paths},
+            majors=read_majors(self._host.majors_text()),
+            bridges={bridge: self._host.has_bridge(bridge)} if bridge else {},
+        )
+
+    def _guests(self, own: int) -> tuple[gpu_rules.Guest, ...]:
+        assert self._host is not None
+        found = []
+        for folder, kind in (("lxc", "container"), ("qemu-server", "VM")):
+            for vmid, content in self._host.guest_files(folder).items():
+                config = cfg.read_config_file(content)
+                if vmid != own and config.keys.get("template") != "1":
+                    found.append(gpu_rules.guest_of(vmid, kind, config))
+        return tuple(found)
+
+
+def _good(answer: t.Any) -> t.Any:
+    if isinstance(answer, PveError):
+        raise answer
+    return answer

@@ -1,0 +1,451 @@
+#!/usr/bin/python
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: lxc_container
+short_description: Bring an LXC container of Proxmox VE to its declared state, GPUs included
+version_added: 1.0.0
+author: kpro (@kpro)
+description:
+  - Creates, changes, starts, stops and removes one container on a node of Proxmox VE 8 or 9, and passes NVIDIA GPUs to it.
+  - Every declared key is compared with the stored configuration as Proxmox understands it (sorted tags, merged property
+    strings, defaults spelled out or not), pending changes counted, so that a container that is as declared is not touched.
+    What is not declared stays as it is.
+  - Changes go out in one call that only succeeds on the configuration that was read. After any refusal the configuration is
+    read again, because Proxmox may have written a change that it then answers with an error.
+  - A container of this collection carries the tag V(kpro-llm). Another one with the same id is never touched, unless
+    O(adopt=true) takes it over. In that case its privilege level, volumes and MAC addresses stay, and its raw C(lxc.*) lines for NVIDIA
+    devices are replaced by C(dev[n]) entries.
+  - Runs on the node, as root, and speaks to Proxmox through C(pvesh). Nothing has to be installed there.
+extends_documentation_fragment:
+  - kpro.llm.attributes
+options:
+  vmid:
+    description: Id of the container in the cluster.
+    type: int
+    required: true
+  state:
+    description:
+      - V(present) makes or changes the container and leaves it running or stopped as it is.
+      - V(started) and V(stopped) also start it or shut it down. V(started) waits until its systemd answers.
+      - V(absent) shuts it down and removes it with its volumes, if it is ours.
+    type: str
+    choices: [present, started, stopped, absent]
+    default: started
+  hostname:
+    description: Host name. The guest itself sees a change after its next start.
+    type: str
+  template:
+    description:
+      - Template for a new container, as file name on O(template_storage) or as volume id.
+      - A missing one is downloaded by Proxmox, which verifies its checksum.
+    type: str
+  template_storage:
+    description: Storage of the template, if O(template) is a file name.
+    type: str
+    default: local
+  storage:
+    description: Storage of the root file system of a new container. An existing one is never moved.
+    type: str
+  rootfs_gib:
+    description: Size of the root file system in GiB. It is grown, never shrunk.
+    type: int
+  unprivileged:
+    description: Privilege level of a new container. It can't be changed afterwards.
+    type: bool
+    default: true
+  cores:
+    description: Number of CPU cores.
+    type: int
+  memory_mib:
+    description: Memory limit in MiB. The page cache counts in it.
+    type: int
+  swap_mib:
+    description: Swap limit in MiB.
+    type: int
+  onboot:
+    description: Whether the container starts with the node.
+    type: bool
+  startup:
+    description: Order and delays at the node's start, for example V(order=2,up=30).
+    type: str
+  description:
+    description: Notes of the container.
+    type: str
+  tags:
+    description: Tags, besides V(kpro-llm). Others are removed. Without this option other tags stay.
+    type: list
+    elements: str
+  features:
+    description: Features such as C(nesting) and C(keyctl), and whether they are on. Others stay as they are.
+    type: dict
+  network:
+    description: The first network interface (C(net0)). Parts that are not given stay as they are, the MAC address too.
+    type: dict
+    suboptions:
+      bridge:
+        description: Bridge of the node.
+        type: str
+      name:
+        description: Name inside the container (V(eth0) for a new one).
+        type: str
+      ip:
+        description: IPv4 address with prefix length, V(dhcp) or V(manual). The gateway belongs to it and goes when it is not given.
+        type: str
+      gw:
+        description: IPv4 gateway.
+        type: str
+      ip6:
+        description: IPv6 address with prefix length, V(auto), V(dhcp) or V(manual).
+        type: str
+      gw6:
+        description: IPv6 gateway.
+        type: str
+      hwaddr:
+        description: MAC address. Without it the stored one is kept, or Proxmox makes one up.
+        type: str
+      tag:
+        description: VLAN.
+        type: int
+      mtu:
+        description: Largest packet size.
+        type: int
+      firewall:
+        description: Whether the firewall of Proxmox works on this interface.
+        type: bool
+      nameserver:
+        description: Name servers, separated by blanks. Without it those of the node are used.
+        type: str
+      searchdomain:
+        description: Search domains.
+        type: str
+  mounts:
+    description:
+      - Folders of the node and volumes inside the container, told apart by their targets.
+      - A folder that is missing on the node is made, owned by the container's root.
+      - Folders that are not listed are no longer mounted; volumes always stay. Without this option all mounts stay.
+    type: list
+    elements: dict
+    suboptions:
+      source:
+        description: Absolute path on the node, a volume id, or V(STORAGE:GIB) to allocate a volume if there is none at the target.
+        type: str
+        required: true
+      target:
+        description: Absolute path inside the container.
+        type: str
+        required: true
+      read_only:
+        description: Whether it is mounted read-only.
+        type: bool
+      shared:
+        description: Whether the same content is on every node, so that the container may migrate.
+        type: bool
+      backup:
+        description: Whether a volume is part of backups.
+        type: bool
+  gpus:
+    description:
+      - GPUs of the container. V(all), a number, or a list of UUIDs, bus ids and indexes in order of the bus ids.
+      - A number takes GPUs that the container has already, then ones that no other guest has.
+      - NVIDIA devices of the container that are not needed for them are taken away. Without this option devices stay as they are.
+    type: raw
+  node_gpus:
+    description:
+      - GPUs of the node, as RV(kpro.llm.gpu_info#module:gpus) reports them, with C(uuid), C(minor), C(bus_id) and C(name).
+      - Without it O(gpus) has no effect yet (a check mode run on a node without a driver).
+    type: list
+    elements: dict
+  share_gpus:
+    description: Whether a GPU may be given to this container that another guest has too.
+    type: bool
+    default: false
+  device_mode:
+    description: Permissions of the GPU's device nodes inside the container, so that a service user may open them.
+    type: str
+    default: "0666"
+  devices:
+    description: Further device nodes. Others that are not NVIDIA's are taken away. Without this option they stay.
+    type: list
+    elements: dict
+    suboptions:
+      path:
+        description: Path of the device node on the node.
+        type: str
+        required: true
+      mode:
+        description: Permissions inside the container.
+        type: str
+      uid:
+        description: Owner inside the container.
+        type: int
+      gid:
+        description: Group inside the container.
+        type: int
+  options:
+    description:
+      - Further plain keys of the configuration with their values, for example C(cpulimit), C(timezone) or C(protection).
+      - Raw C(lxc.*) keys can't be set, Proxmox's API has no way for them; those in the file stay, except NVIDIA ones.
+    type: dict
+    default: {}
+  adopt:
+    description: Whether a container with this id that is not ours may be taken over.
+    type: bool
+    default: false
+  restart:
+    description: Whether the container may be shut down and started again if a change needs it.
+    type: bool
+    default: false
+  require_devices:
+    description: Whether the device nodes have to be there now. A check mode run before the driver is loaded says no.
+    type: bool
+    default: true
+  task_timeout_s:
+    description: Longest wait for one task of Proxmox, in seconds. A creation that takes longer goes on, and the next run waits for it.
+    type: int
+    default: 600
+  shutdown_timeout_s:
+    description: Time for the guest to shut down, in seconds. It is never killed.
+    type: int
+    default: 180
+  ready_timeout_s:
+    description: Longest wait for the systemd of a running container, in seconds.
+    type: int
+    default: 120
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+seealso:
+  - module: kpro.llm.gpu_info
+"""
+
+EXAMPLES = r"""
+- name: Run a container with two GPUs
+  kpro.llm.lxc_container:
+    vmid: 129
+    hostname: qwen
+    template: debian-12-standard_12.12-1_amd64.tar.zst
+    storage: local-zfs
+    rootfs_gib: 64
+    cores: 16
+    memory_mib: 98304
+    swap_mib: 0
+    features:
+      nesting: true
+    network:
+      bridge: vmbr0
+      ip: dhcp
+    mounts:
+      - source: /srv/models
+        target: /srv/models
+    gpus: 2
+    node_gpus: "{{ gpu_node__result['gpus'] }}"
+    onboot: true
+
+- name: Take over a container that was made by hand
+  kpro.llm.lxc_container:
+    vmid: 129
+    gpus: [GPU-11111111-2222-3333-4444-555555555555]
+    node_gpus: "{{ gpu_node__result['gpus'] }}"
+    adopt: true
+    restart: true
+
+- name: Remove the container
+  kpro.llm.lxc_container:
+    vmid: 129
+    state: absent
+"""
+
+RETURN = r"""
+plan:
+  description: What was done, or would be done in check mode, one sentence for each change.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - Make the folder /srv/models on the node for the container's root (100000:100000)
+    - Create container 129 from debian-12-standard_12.12-1_amd64.tar.zst on local-zfs (64 GiB)
+    - Start container 129
+notes:
+  description: What a person should know although nothing had to be done about it.
+  returned: success
+  type: list
+  elements: str
+  sample: ["Container 129 lives on kpro6, the play says kpro5; nothing was done there. Name kpro6 as its node, or migrate it first"]
+vmid:
+  description: Id of the container.
+  returned: success
+  type: int
+  sample: 129
+node:
+  description: Node on which the container is, or would be made.
+  returned: success
+  type: str
+  sample: kpro5
+exists:
+  description: Whether the container exists anywhere in the cluster.
+  returned: success
+  type: bool
+  sample: true
+here:
+  description: Whether the container is on the node on which the module ran.
+  returned: success
+  type: bool
+  sample: true
+running:
+  description: Whether the container runs.
+  returned: success
+  type: bool
+  sample: true
+hostname:
+  description: Host name in the configuration.
+  returned: success
+  type: str
+  sample: qwen
+unprivileged:
+  description: Whether the container is unprivileged.
+  returned: success
+  type: bool
+  sample: true
+address:
+  description: IPv4 address, configured or as found on the running container's first interface. Empty if it has none.
+  returned: success
+  type: str
+  sample: 10.77.0.129
+devices:
+  description: Device nodes that the container's configuration passes.
+  returned: success
+  type: list
+  elements: str
+  sample: [/dev/nvidia0, /dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia-uvm-tools]
+gpus:
+  description: The container's GPUs, the chosen entries of O(node_gpus).
+  returned: success
+  type: list
+  elements: dict
+  sample: [{uuid: GPU-11111111-2222-3333-4444-555555555555, minor: 0, bus_id: "0000:01:00.0", name: NVIDIA RTX A6000}]
+restart_needed:
+  description: Whether changes wait for a restart that O(restart) does not allow.
+  returned: success
+  type: bool
+  sample: false
+waiting:
+  description: The keys that wait for it.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+"""
+
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._lxc_container import LxcContainer, Waits
+from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared, Mount
+from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
+from ansible_collections.kpro.llm.plugins.module_utils._pve_api import Pvesh
+from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import read_gpus
+from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
+
+SCALARS = {"hostname": "hostname", "cores": "cores", "memory_mib": "memory", "swap_mib": "swap", "onboot": "onboot", "description": "description"}
+NAME_KEYS = ("nameserver", "searchdomain")
+
+
+def argument_spec() -> dict[str, t.Any]:
+    """Return the module's options."""
+    texts = ("hostname", "template", "storage", "startup", "description")
+    flags = {"unprivileged": True, "share_gpus": False, "adopt": False, "restart": False, "require_devices": True}
+    network = {name: {"type": "str"} for name in ("bridge", "name", "ip", "gw", "ip6", "gw6", "hwaddr", *NAME_KEYS)}
+    mount = {name: {"type": "str", "required": True} for name in ("source", "target")}
+    device = {"path": {"type": "str", "required": True}, "mode": {"type": "str"}, "uid": {"type": "int"}, "gid": {"type": "int"}}
+    return {
+        "vmid": {"type": "int", "required": True},
+        "state": {"type": "str", "choices": ["present", "started", "stopped", "absent"], "default": "started"},
+        **{name: {"type": "str"} for name in texts},
+        "template_storage": {"type": "str", "default": "local"},
+        **{name: {"type": "int"} for name in ("rootfs_gib", "cores", "memory_mib", "swap_mib")},
+        "onboot": {"type": "bool"},
+        **{name: {"type": "bool", "default": default} for name, default in flags.items()},
+        "tags": {"type": "list", "elements": "str"},
+        "features": {"type": "dict"},
+        "network": {
+            "type": "dict",
+            "options": {**network, "tag": {"type": "int"}, "mtu": {"type": "int"}, "firewall": {"type": "bool"}},
+        },
+        "mounts": {
+            "type": "list",
+            "elements": "dict",
+            "options": {**mount, **{name: {"type": "bool"} for name in ("read_only", "shared", "backup")}},
+        },
+        "gpus": {"type": "raw"},
+        "node_gpus": {"type": "list", "elements": "dict"},
+        "device_mode": {"type": "str", "default": "0666"},
+        "devices": {"type": "list", "elements": "dict", "options": device},
+        "options": {"type": "dict", "default": {}},
+        "task_timeout_s": {"type": "int", "default": 600},
+        "shutdown_timeout_s": {"type": "int", "default": 180},
+        "ready_timeout_s": {"type": "int", "default": 120},
+    }
+
+
+def declared_from(params: t.Mapping[str, t.Any]) -> Declared:
+    """Return the declaration in the module's options."""
+    network = {key: value for key, value in (params["network"] or {}).items() if value is not None}
+    scalars = {key: params[name] for name, key in SCALARS.items() if params[name] is not None}
+    scalars |= {key: network.pop(key) for key in NAME_KEYS if key in network}
+    taken = [key for key in params["options"] if key in {*SCALARS.values(), *NAME_KEYS, "features", "startup", "tags"}]
+    if taken:
+        raise KproError(f"option '{taken[0]}'", "it has an option of its own", "Take it out of options")
+    features = params["features"]
+    devices = params["devices"]
+    same = ("vmid", "state", "gpus", "device_mode", "unprivileged", "template_storage", "rootfs_gib", "adopt", "restart", "share_gpus", "require_devices")
+    return Declared(
+        **{name: params[name] for name in same},
+        scalars={key: _text(value) for key, value in {**scalars, **params["options"]}.items()},
+        features=None if features is None else {key: _text(value) for key, value in features.items()},
+        startup=prop.parse(params["startup"], prop.STARTUP) if params["startup"] else None,
+        tags=None if params["tags"] is None else tuple(params["tags"]),
+        network={key: _text(value) for key, value in network.items()} if network else None,
+        mounts=None if params["mounts"] is None else tuple(Mount(**mount) for mount in params["mounts"]),
+        devices=None if devices is None else tuple({k: str(v) for k, v in device.items() if v is not None} for device in devices),
+        template=params["template"] or "",
+        storage=params["storage"] or "",
+    )
+
+
+def _text(value: t.Any) -> str:
+    return ("1" if value else "0") if isinstance(value, bool) else str(value)
+
+
+def main_lxc_container(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Bring the container to its declared state through ``pvesh`` on this node."""
+    host = Host()
+    if not host.is_root:
+        raise KproError("pvesh", "the module does not run as root", "Use a root login on the node, or become")
+    command = Command()
+    notes: list[str] = []
+    api = Pvesh(command, deadline_s=float(params["task_timeout_s"]), note=notes.append)
+    rows = params["node_gpus"]
+    waits = Waits(float(params["task_timeout_s"]), params["shutdown_timeout_s"], float(params["ready_timeout_s"]))
+    gpus = None if rows is None else read_gpus(rows)
+    result = LxcContainer(declared_from(params), host.node, api, gpus, host, command, waits).converge(check_mode, notes)
+    chosen = {gpu["uuid"] for gpu in result["gpus"]}
+    return {**result, "gpus": [row for row in rows or () if row["uuid"] in chosen]}
+
+
+def main() -> None:
+    """Run the module."""
+    run_module(main_lxc_container, argument_spec())
+
+
+if __name__ == "__main__":
+    main()
