@@ -137,11 +137,11 @@ def devices_text(modules: dict[str, t.Any]) -> str:
 
 
 def remove_tree(path: pathlib.Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         for child in path.iterdir():
             remove_tree(child)
         path.rmdir()
-    elif path.exists():
+    elif path.exists() or path.is_symlink():
         path.unlink()
 
 
@@ -351,11 +351,16 @@ def dkms(argv: list[str]) -> int:
     table = load(STATE / "dkms.json", {})
     if action == "status":
         if name == "" and pathlib.Path("/usr/sbin/dkms").exists():
-            subprocess.run(["/usr/sbin/dkms", *argv], check=False)
+            done = subprocess.run(["/usr/sbin/dkms", *argv], capture_output=True, text=True, check=False)
+            print("".join(line + "\n" for line in done.stdout.splitlines() if not line.startswith("nvidia/")), end="")
         return dkms_status(table, version, options.get("k", ""))
     if action == "add":
         table.setdefault(version, {})
         store(STATE / "dkms.json", table)
+        source = pathlib.Path(f"/var/lib/dkms/nvidia/{version}/source")
+        source.parent.mkdir(parents=True, exist_ok=True)
+        if not source.is_symlink():
+            source.symlink_to(f"/usr/src/nvidia-{version}")
         print(f"Creating symlink /var/lib/dkms/nvidia/{version}/source -> /usr/src/nvidia-{version}")
         return 0
     if action == "remove":
@@ -364,6 +369,7 @@ def dkms(argv: list[str]) -> int:
         forget(version)
         del table[version]
         store(STATE / "dkms.json", table)
+        remove_tree(pathlib.Path(f"/var/lib/dkms/nvidia/{version}"))
         return 0
     if action == "autoinstall":
         return max([dkms_build(table, each, options.get("k", kernel()), "installed") for each in table] or [0])

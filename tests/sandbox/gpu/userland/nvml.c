@@ -234,6 +234,19 @@ EXPORT int nvmlDeviceGetNvLinkState(void *device, u32 link, int *out)
 	return OK;
 }
 
+/* Two bridged GPUs: every link of one leads to the other. */
+EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, u32 link, struct pci *out)
+{
+	int active, index, error = nvmlDeviceGetNvLinkState(device, link, &active);
+
+	if (error)
+		return error;
+	for (index = 0; index < visible_count; index++)
+		if (visible[index] != GPU(device))
+			return nvmlDeviceGetPciInfo_v3(&devices[visible[index]], out);
+	return NOT_FOUND;
+}
+
 /* Programs on the GPU, with the PIDs of the node: NVML knows no PID namespaces. */
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, u32 *count, struct process *out)
 {

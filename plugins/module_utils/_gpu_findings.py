@@ -1,0 +1,154 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is wrong with a driver and its device nodes, and what to do. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import CONTROL_MINOR, NVIDIA_MAJOR, DeviceNode, Gpu, NvmlReport, PciGpu
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DriverVersion
+
+# Xid numbers after which a GPU needs a reset, a reboot or a person; the others mean that a program failed.
+CRITICAL_XIDS = frozenset({48, 61, 62, 64, 69, 74, 79, 95, 109, 119, 120, 154})
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]+)[^)]*\): (?P<number>\d+),?\s*(?P<text>.*)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something a person or a role has to act on; ``kind`` is a fixed word for programs."""
+
+    kind: str
+    level: t.Literal["error", "warning"]
+    what: str
+    reason: str
+    remedy: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Versions:
+    """The driver as the kernel runs it, as modprobe would load it, and as the libraries are; None: not there."""
+
+    loaded: DriverVersion | None
+    on_disk: DriverVersion | None
+    nvml_library: str | None
+    cuda_library: str | None
+
+
+def version_findings(versions: Versions, place: str) -> list[Finding]:
+    """Return how the driver's parts disagree; all components of a version have to be the same."""
+    found = []
+    loaded = versions.loaded.version if versions.loaded else None
+    disk = versions.on_disk.version if versions.on_disk else None
+    if loaded and disk and loaded != disk:
+        found.append(
+            Finding(
+                "module_differs",
+                "error",
+                "NVIDIA kernel module",
+                f"{loaded} is loaded and {disk} is on disk",
+                "Reload the module when nothing uses a GPU, or reboot the node",
+            )
+        )
+    for name, version in (("libnvidia-ml.so.1", versions.nvml_library), ("libcuda.so.1", versions.cuda_library)):
+        if loaded and version and version != loaded:
+            side = "in the container" if place == "container" else "on the node"
+            found.append(
+                Finding(
+                    "userland_differs",
+                    "error",
+                    f"{name} {side}",
+                    f"it is of driver {version}, the kernel runs {loaded}; NVIDIA requires identical versions",
+                    f"Install the userland of {loaded}",
+                )
+            )
+    return found
+
+
+def binding_findings(gpus: t.Iterable[PciGpu]) -> list[Finding]:
+    """Return GPUs that another kernel driver holds."""
+    remedies = {
+        "vfio-pci": "Take it out of the VM's hostpci and of vfio-pci's ids, then reboot the node",
+        "nouveau": "nouveau lets go at the next reboot once it is blacklisted and the initramfs is rebuilt",
+    }
+    return [
+        Finding("foreign_driver", "error", f"GPU {gpu.bus_id}", f"it is bound to {gpu.driver}", remedies[gpu.driver])
+        for gpu in gpus
+        if gpu.driver in remedies
+    ]
+
+
+def node_findings(nodes: t.Sequence[DeviceNode], majors: t.Mapping[str, int], gpus: t.Sequence[Gpu], place: str) -> list[Finding]:
+    """Return what is wrong with the device nodes for the given GPUs and the kernel's table of majors."""
+    wanted = {"/dev/nvidiactl": (majors.get("nvidiactl", majors.get("nvidia-frontend", NVIDIA_MAJOR)), CONTROL_MINOR)}
+    for gpu in gpus:
+        if gpu.minor is not None:
+            wanted[f"/dev/nvidia{gpu.minor}"] = (majors.get("nvidia", majors.get("nvidia-frontend", NVIDIA_MAJOR)), gpu.minor)
+    uvm = majors.get("nvidia-uvm")
+    for minor, path in enumerate(("/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")):
+        wanted[path] = (uvm if uvm is not None else -1, minor)
+    by_path = {node.path: node for node in nodes}
+    return [finding for path, number in wanted.items() for finding in _node_finding(path, by_path.get(path), number, place)]
+
+
+def _node_finding(path: str, node: DeviceNode | None, number: tuple[int, int], place: str) -> list[Finding]:
+    again = "Pass it to the container again (dev[n]) and restart it" if place == "container" else "Run nvidia-modprobe, or start kpro-nvidia-devnodes.service"
+    if number[0] < 0:
+        return [Finding("module_not_loaded", "error", path, "nvidia_uvm is not loaded: /proc/devices has no nvidia-uvm", "Run modprobe nvidia_uvm on the node")]
+    if node is None:
+        return [Finding("node_missing", "error", path, "the device node is missing", again)]
+    if node.kind != "character":
+        return [Finding("not_a_device", "error", path, f"it is a {node.kind}, not a device (an old bind mount leaves such files)", f"Remove it. {again}")]
+    if (node.major, node.minor) != number:
+        reason = f"the node is {node.major}:{node.minor}, the kernel's device is {number[0]}:{number[1]}"
+        return [Finding("wrong_major", "error", path, reason, again)]
+    if node.opened in ("EACCES", "EPERM"):
+        reason = f"opening it fails with {node.opened} (mode {node.mode}, owner {node.owner}:{node.group})"
+        return [Finding("node_denied", "error", path, reason, "Pass it with mode=0666")]
+    if int(node.mode, 8) & 0o006 != 0o006:
+        reason = f"its mode is {node.mode}: only its owner and group can use it"
+        return [Finding("node_mode", "warning", path, reason, "Pass it with mode=0666, so that the service's user can open it")]
+    return []
+
+
+def nvml_findings(report: NvmlReport, loaded: DriverVersion | None, expected: int) -> list[Finding]:
+    """Return why NVML gives no or fewer GPUs than the kernel knows; ``expected`` is the kernel's count."""
+    if loaded is None:
+        return [Finding("driver_not_loaded", "error", "NVIDIA driver", "the kernel runs none: /proc/driver/nvidia/version is missing", "Install the driver on the node")]
+    if report.error:
+        return [Finding("nvml_fails", "error", report.source, f"{report.error} (code {report.error_code})")]
+    if len(report.gpus) < expected:
+        return [Finding("gpu_lost", "error", "GPUs", f"the kernel knows {expected}, {report.source} lists {len(report.gpus)}", "Look for Xid messages in the node's kernel log")]
+    return []
+
+
+def xid_events(kernel_messages: str) -> list[dict[str, t.Any]]:
+    """Return the Xid events in kernel messages (``short-unix`` or plain), critical ones marked."""
+    events = []
+    for line in kernel_messages.splitlines():
+        found = _XID.search(line)
+        if found:
+            number = int(found["number"])
+            stamp = re.match(r"\s*(\d+\.\d+)\s", line)
+            events.append(
+                {
+                    "bus_id": found["bus"].lower(),
+                    "xid": number,
+                    "text": found["text"],
+                    "critical": number in CRITICAL_XIDS,
+                    "time_s": float(stamp[1]) if stamp else None,
+                }
+            )
+    return events
+
+
+def xid_findings(events: t.Iterable[t.Mapping[str, t.Any]]) -> list[Finding]:
+    """Return the critical events as findings."""
+    return [
+        Finding("xid", "error", f"GPU {event['bus_id']}", f"Xid {event['xid']} since boot: {event['text']}", "Reset the GPU or reboot the node")
+        for event in events
+        if event["critical"]
+    ]

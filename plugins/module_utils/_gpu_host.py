@@ -1,0 +1,196 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Edge to what kernel and file system say about GPUs. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pathlib
+import re
+import stat
+
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command, CommandResult
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import DeviceNode, Gpu, PciGpu
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import (
+    DkmsEntry,
+    DriverVersion,
+    bus_id,
+    character_majors,
+    dkms_entries,
+    flavour_of_license,
+    gpu_information,
+    library_version,
+    loaded_driver,
+    loaded_modules,
+    pve_version,
+)
+
+_LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib")
+_NVIDIA_VENDOR = "0x10de"
+_DISPLAY_CLASSES = ("0x0300", "0x0302")
+
+
+class GpuHost:
+    """Reads /proc, /sys, /dev and asks modinfo, lsmod and dkms; ``root`` is "/" except in tests."""
+
+    def __init__(self, command: Command, root: str = "/") -> None:
+        self._command = command
+        self._root = pathlib.Path(root)
+
+    @property
+    def kernel(self) -> str:
+        """The running kernel's release."""
+        return os.uname().release
+
+    def place(self) -> str:
+        """Say where we are: "node" (Proxmox VE), "container" (LXC) or "host" (anything else)."""
+        if (self._root / "etc/pve").is_dir() or (self._root / "usr/bin/pveversion").exists():
+            return "node"
+        kind = self._text("run/systemd/container").strip() or _container_of(self._text("proc/1/environ"))
+        return "container" if kind == "lxc" else "host"
+
+    def pve_version(self) -> str | None:
+        """Return the version of Proxmox VE, None where there is none."""
+        return pve_version(self._output(["pveversion"]))
+
+    def loaded(self) -> DriverVersion | None:
+        """Return the driver that the kernel runs."""
+        return loaded_driver(self._text("proc/driver/nvidia/version"))
+
+    def on_disk(self) -> DriverVersion | None:
+        """Return the driver that modprobe would load for the running kernel."""
+        version = self._output(["modinfo", "-F", "version", "nvidia"]).strip()
+        if not version:
+            return None
+        return DriverVersion(version, flavour_of_license(self._output(["modinfo", "-F", "license", "nvidia"])))
+
+    def modules(self) -> frozenset[str]:
+        """Return the names of all loaded modules."""
+        return loaded_modules(self._output(["lsmod"]))
+
+    def dkms(self) -> tuple[DkmsEntry, ...]:
+        """Return DKMS's entries for the driver."""
+        return dkms_entries(self._output(["dkms", "status"]))
+
+    def kernels(self) -> tuple[str, ...]:
+        """Return the installed kernels' releases: those with an image in /boot, and the running one."""
+        images = {path.name.removeprefix("vmlinuz-") for path in (self._root / "boot").glob("vmlinuz-*")}
+        return tuple(sorted(images | {self.kernel}))
+
+    def library(self, name: str) -> str | None:
+        """Return the version of a driver library ("libcuda.so.1"), by the file that its link leads to."""
+        for folder in _LIBRARY_FOLDERS:
+            path = self._root / folder / name
+            if path.is_symlink() or path.exists():
+                return library_version(os.path.basename(os.path.realpath(path)))
+        return None
+
+    def majors(self) -> dict[str, int]:
+        """Return the major numbers of the kernel's character devices by name."""
+        return character_majors(self._text("proc/devices"))
+
+    def nodes(self) -> tuple[DeviceNode, ...]:
+        """Return the NVIDIA device nodes that are there, each opened once and closed."""
+        folder = self._root / "dev"
+        names = [path for path in folder.glob("nvidia*") if re.fullmatch(r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset)", path.name)]
+        return tuple(_node(path, f"/dev/{path.name}") for path in sorted(names))
+
+    def pci(self) -> tuple[PciGpu, ...]:
+        """Return NVIDIA's display and compute controllers on the PCI bus."""
+        found = []
+        for place in sorted((self._root / "sys/bus/pci/devices").glob("*")):
+            if _read(place / "vendor").strip() == _NVIDIA_VENDOR and _read(place / "class").strip().startswith(_DISPLAY_CLASSES):
+                driver = place / "driver"
+                name = os.path.basename(os.readlink(driver)) if driver.is_symlink() else None
+                found.append(PciGpu(place.name, _read(place / "device").strip(), name))
+        return tuple(found)
+
+    def proc_gpus(self) -> tuple[Gpu, ...]:
+        """Return the GPUs below /proc/driver/nvidia/gpus, which need neither library nor device node."""
+        found = []
+        for place in sorted((self._root / "proc/driver/nvidia/gpus").glob("*")):
+            rows = gpu_information(_read(place / "information"))
+            minor = rows.get("Device Minor", "")
+            uuid = rows.get("GPU UUID")
+            found.append(
+                Gpu(
+                    uuid=uuid if uuid and "?" not in uuid else None,
+                    name=rows.get("Model"),
+                    bus_id=bus_id(rows.get("Bus Location", place.name)),
+                    minor=int(minor) if minor.isdigit() else None,
+                )
+            )
+        return tuple(found)
+
+    def kernel_messages(self) -> str | None:
+        """Return this boot's kernel messages about NVIDIA, None where they can't be read."""
+        result = self._run(["journalctl", "--dmesg", "--boot", "--no-pager", "--quiet", "--output=short-unix", "--grep=NVRM"])
+        # journalctl --grep ends with 1 when nothing matches.
+        return result.stdout if result and (result.rc == 0 or not result.stderr.strip()) else None
+
+    def secure_boot(self) -> bool | None:
+        """Say whether Secure Boot is on, None where the firmware's variable is not visible."""
+        for path in (self._root / "sys/firmware/efi/efivars").glob("SecureBoot-*"):
+            with contextlib.suppress(OSError):
+                data = path.read_bytes()
+                return bool(data[-1]) if data else None
+        return None
+
+    def iommu(self) -> str | None:
+        """Return the IOMMU's default domain type as the kernel's groups show it, "off" without groups, None where /sys says nothing."""
+        groups = self._root / "sys/kernel/iommu_groups"
+        if not groups.is_dir():
+            return None
+        types = {_read(path / "type").strip() for path in groups.glob("*")}
+        return ",".join(sorted(filter(None, types))) or "off"
+
+    def _text(self, name: str) -> str:
+        return _read(self._root / name)
+
+    def _output(self, argv: list[str]) -> str:
+        result = self._run(argv)
+        return result.stdout if result and result.rc == 0 else ""
+
+    def _run(self, argv: list[str]) -> CommandResult | None:
+        # A program that is not there is an answer here: nothing of that kind is installed.
+        with contextlib.suppress(KproError):
+            return self._command.run(argv, timeout_s=30.0)
+        return None
+
+
+def _read(path: pathlib.Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_bytes().decode("utf-8", "replace")
+    return ""
+
+
+def _container_of(environ: str) -> str:
+    """Return the value of ``container=`` in a process environment."""
+    return next((word.partition("=")[2] for word in environ.split("\0") if word.startswith("container=")), "")
+
+
+def _node(path: pathlib.Path, shown: str) -> DeviceNode:
+    status = path.stat()
+    character = stat.S_ISCHR(status.st_mode)
+    return DeviceNode(
+        path=shown,
+        kind="character" if character else "file" if stat.S_ISREG(status.st_mode) else "other",
+        major=os.major(status.st_rdev) if character else None,
+        minor=os.minor(status.st_rdev) if character else None,
+        mode=f"{stat.S_IMODE(status.st_mode):04o}",
+        owner=status.st_uid,
+        group=status.st_gid,
+        opened=_opened(path) if character else "not a device",
+    )
+
+
+def _opened(path: pathlib.Path) -> str:
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error.errno))
+    return "ok"
