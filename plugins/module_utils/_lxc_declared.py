@@ -16,11 +16,8 @@ from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, device_path, is_nvidia_node, nodes_for
 
 OWNER_TAG = "kpro-llm"
+DEVICE_MODE = re.compile(r"^0[0-7]{3}$")
 ALLOCATED = re.compile(r"^[^/:]+:(\d+)$")  # STORAGE:GIB, an order to allocate, not a state
-# Keys with an option or a rule of their own; the free ``options`` may not go around it.
-RESERVED = frozenset({"vmid", "hostname", "cores", "memory", "swap", "onboot", "startup", "description", "tags", "features"})
-RESERVED |= {"unprivileged", "rootfs", "lock", "digest", "delete", "revert", "ostemplate", "storage", "nameserver", "searchdomain"}
-RESERVED |= {"template", "pool", "force", "restore", "start"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +88,9 @@ def check_declared(declared: Declared) -> None:
     for key in declared.scalars:
         if key in ("unprivileged", "rootfs") or cfg.NUMBERED.match(key) or key.startswith("lxc."):
             raise KproError(f"option '{key}'", "it has an option of its own, or can't be set through the API", "Use that option")
+    for mode in (declared.device_mode, *(extra["mode"] for extra in declared.devices or () if "mode" in extra)):
+        if not DEVICE_MODE.match(mode):
+            raise KproError(f"device mode '{mode}'", "it has to be four octal digits that begin with 0", 'Put it in quotes: "0666"')
     gateway = (declared.network or {}).get("gw")
     if gateway and (declared.network or {}).get("ip") in (None, "dhcp", "manual"):
         raise KproError(f"network of {declared.name}", f"gateway {gateway} needs a static ip with its prefix length (10.0.0.5/24)")

@@ -58,6 +58,7 @@ DEVICE = Format(
     first=("path",),
     booleans=frozenset({"deny-write"}),
     defaults={"mode": "0660", "uid": "0", "gid": "0", "deny-write": "0"},
+    paths=frozenset({"path"}),
 )
 FEATURES = Format(
     booleans=frozenset({"nesting", "keyctl", "fuse", "mknod", "force_rw_sys"}),
