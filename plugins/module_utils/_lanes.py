@@ -36,6 +36,7 @@ class Lane:
     :param driver_min_major: oldest NVIDIA driver branch; 0: the lane needs no driver.
     :param cuda: CUDA version torch was built for ("13.0"); empty on a CPU.
     :param pythons: Python versions that have a lock file, the preferred one first.
+    :param packages: packages of the distribution that kernels compiled at run time need, besides the toolkit.
     :param toolkit_packages: packages of NVIDIA's repository for kernels compiled at run time.
     :param cuda_home: where those packages put the toolkit.
     """
@@ -46,6 +47,7 @@ class Lane:
     cuda: str
     driver_min_major: int
     pythons: tuple[str, ...]
+    packages: tuple[str, ...]
     toolkit_packages: tuple[str, ...]
     cuda_home: str
     footprint: Footprint
@@ -54,6 +56,9 @@ class Lane:
         """Return the lock file's name for a Python version ("3.11")."""
         return f"{self.name}-cp{python.replace('.', '')}.txt"
 
+
+# Triton wants a C compiler and Python.h at run time, FlashInfer ninja and a C++ compiler; SGLang binds to NUMA nodes.
+COMPILERS = ("g++", "libnuma1", "ninja-build", "python3-dev")
 
 # Drivers: CUDA 13 needs branch 580; CUDA 12.8 is native to 570 (NVIDIA, CUDA compatibility guide).
 # The cu13 lane has no Python 3.13: outlines-core 0.1.26 has no wheel for it.
@@ -67,6 +72,7 @@ LANES: t.Mapping[str, Lane] = {
             cuda="13.0",
             driver_min_major=580,
             pythons=("3.12", "3.11"),
+            packages=COMPILERS,
             toolkit_packages=("cuda-minimal-build-13-0", "libcurand-dev-13-0", "libcublas-dev-13-0"),
             cuda_home="/usr/local/cuda-13.0",
             footprint=Footprint(download_mib=4450, installed_mib=11500, files=110_000),
@@ -78,6 +84,7 @@ LANES: t.Mapping[str, Lane] = {
             cuda="12.8",
             driver_min_major=570,
             pythons=("3.12", "3.11"),
+            packages=COMPILERS,
             toolkit_packages=("cuda-minimal-build-12-8", "libcurand-dev-12-8", "libcublas-dev-12-8"),
             cuda_home="/usr/local/cuda-12.8",
             footprint=Footprint(download_mib=5100, installed_mib=12500, files=110_000),
@@ -89,6 +96,7 @@ LANES: t.Mapping[str, Lane] = {
             cuda="",
             driver_min_major=0,
             pythons=("3.11",),
+            packages=(),
             toolkit_packages=(),
             cuda_home="",
             footprint=Footprint(download_mib=490, installed_mib=2300, files=70_000),

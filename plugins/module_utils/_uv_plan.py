@@ -148,14 +148,18 @@ def plan(present: Present, wanted: Wanted) -> list[Change]:
         sentence = f"Build {target.rsplit('/', 1)[1]} from {len(wanted.pins)} locked packages: {', '.join(reasons)}"
         now = present.current.path if present.current else None
         changes.append(Change(sentence, now, target))
-        changes.extend(_package_lines(present, wanted))
         changes.extend(Change(f"Remove {path}", path, None) for path in prunable(present, wanted))
     return changes
 
 
-def _package_lines(present: Present, wanted: Wanted) -> list[Change]:
+def package_diff(present: Present, wanted: Wanted) -> dict[str, str]:
+    """Return the packages that differ as ``before`` and ``after`` for Ansible's diff, one requirement a line."""
     packages = present.current.packages if present.current else {}
-    return [Change(f"Package {name}", old, new) for name, old, new in package_changes(packages, wanted.pins)]
+    changes = package_changes(packages, wanted.pins)
+    return {
+        "before": "".join(f"{name}=={old}\n" for name, old, _new in changes if old),
+        "after": "".join(f"{name}=={new}\n" for name, _old, new in changes if new),
+    }
 
 
 def check_wanted(wanted: Wanted) -> None:

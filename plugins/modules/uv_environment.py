@@ -104,7 +104,7 @@ EXAMPLES = r"""
   kpro.llm.uv_environment:
     root: /opt/kpro-llm/sglang
     lock: "{{ lookup('ansible.builtin.file', 'locks/cu13-cp312.txt') }}"
-    uv_lock: "{{ lookup('ansible.builtin.file', 'locks/uv.txt') }}"
+    uv_lock: "{{ lookup('ansible.builtin.file', 'locks/uv-0.13.9.txt') }}"
     package: sglang
     package_version: 0.5.23
     python: "3.12"
@@ -129,7 +129,9 @@ plan:
   elements: str
   sample: ["Install uv 0.13.9 in /opt/kpro-llm/sglang/tools/uv-0.13.9"]
 venv:
-  description: Path of the environment itself. It changes with each build, so that a running service never sees files of another one.
+  description:
+    - Path of the environment itself, in check mode of the one that would be built.
+    - It changes with each build, so that a running service never sees files of another one.
   returned: when finished
   type: str
   sample: /opt/kpro-llm/sglang/envs/sglang-0.5.23-cp311-51e2a3c4
@@ -177,7 +179,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._uv_edge import EnvironmentStore, find_user
 from ansible_collections.kpro.llm.plugins.module_utils._uv_job import Job, JobState
-from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import Present, Wanted, plan
+from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import Present, Wanted, differences, package_diff, plan, target_path
 from ansible_collections.kpro.llm.plugins.module_utils._uv_steps import job, progress_line, unit_name
 
 ARGUMENTS: dict[str, t.Any] = {
@@ -218,14 +220,14 @@ def wanted_from(params: dict[str, t.Any]) -> Wanted:
 
 
 def outcome(present: Present, wanted: Wanted) -> dict[str, t.Any]:
-    """Return what is known of the environment in force."""
+    """Return what is known of the environment in force, or where the one wanted will be."""
     current = present.current
-    path = current.path if current else ""
+    path = target_path(present, wanted) if differences(present, wanted) else current.path if current else ""
     return {
         "finished": True,
         "venv": path,
         "link": wanted.link,
-        "python": f"{path}/bin/python" if path else "",
+        "python": f"{path}/bin/python",
         "python_version": current.python if current else "",
         "package_version": present.package_version,
         "packages": len(wanted.pins),
@@ -262,7 +264,7 @@ def main(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     before = builder.state()  # before the look at the disk: a build that ends in between must not be started again
     present = store.observe(wanted)
     changes = plan(present, wanted)
-    result = plan_result(changes)
+    result = {**plan_result(changes), "diff": [plan_result(changes)["diff"], package_diff(present, wanted)]}
     if not changes or check_mode:
         return {**result, **outcome(present, wanted)}
     if params["user"] and not wanted.user:

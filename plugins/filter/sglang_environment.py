@@ -1,0 +1,75 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filter that fits an engine lane to a system."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._lanes import Facts, choose_lane, choose_python, contract_problems
+
+DOCUMENTATION = r"""
+name: sglang_environment
+short_description: The Python environment of an engine lane on a given system
+version_added: 1.0.0
+author: kpro (@kpro)
+description:
+  - Chooses the Python version and the lock file of a lane for a system, and checks the lane's contract with node and system.
+  - Fails with all clauses that do not hold.
+positional: system
+options:
+  _input:
+    description: Name of a lane.
+    type: str
+    required: true
+  system:
+    description: Facts of the system, RV(kpro.llm.runtime_base#module:system).
+    type: dict
+    required: true
+  python:
+    description: A Python version, or V(auto).
+    type: str
+    default: auto
+  driver_version:
+    description: Version of the node's NVIDIA driver. Empty if it has none.
+    type: str
+    default: ""
+"""
+
+EXAMPLES = r"""
+- name: Show the lock file for a system
+  ansible.builtin.debug:
+    msg: "{{ 'cu13' | kpro.llm.sglang_environment(__base['system'], driver_version='580.173.02') }}"
+"""
+
+RETURN = r"""
+_value:
+  description: Dictionary with C(python) and C(lock_file).
+  type: dict
+"""
+
+
+def sglang_environment(lane_name: str, system: t.Mapping[str, str], python: str = "auto", driver_version: str = "") -> dict[str, str]:
+    """Return Python version and lock file."""
+    try:
+        lane = choose_lane(str(lane_name), str(driver_version))
+        version = choose_python(lane, str(python), str(system.get("python", "")))
+    except KproError as error:
+        raise AnsibleFilterError(error.sentence) from error
+    facts = Facts(driver_version=str(driver_version), python=version, glibc=str(system.get("glibc", "")), architecture=str(system.get("architecture", "")))
+    problems = contract_problems(lane, facts)
+    if problems:
+        raise AnsibleFilterError(" ".join(problems))
+    return {"python": version, "lock_file": lane.lock_file(version)}
+
+
+class FilterModule:
+    """The filters of this file."""
+
+    def filters(self) -> dict[str, t.Callable[..., t.Any]]:
+        """Return them by name."""
+        return {"sglang_environment": sglang_environment}

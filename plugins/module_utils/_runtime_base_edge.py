@@ -1,0 +1,155 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Edge to the distribution: authorities, apt, users. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import platform
+import pwd
+import shutil
+import typing as t
+import urllib.error
+import urllib.request
+
+from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._openpgp import fingerprint
+from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import (
+    AUTHORITIES,
+    AUTHORITY_PREFIX,
+    BUNDLE,
+    Account,
+    BasePresent,
+    BaseWanted,
+    Repository,
+    installed_packages,
+)
+from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, write_text_file
+
+_APT_TIMEOUT_S = 3600.0
+_APT = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]
+_APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "APT_LISTCHANGES_FRONTEND": "none", "NEEDRESTART_SUSPEND": "1"}
+
+
+class Distribution:
+    """A Debian-like system, seen from inside.
+
+    :param root: prefix of all files that are read and written; for tests.
+    """
+
+    def __init__(self, command: Command, root: str = "/") -> None:
+        self._command = command
+        self._root = pathlib.Path(root)
+
+    def observe(self, wanted: BaseWanted) -> BasePresent:
+        """Return what is there of what is wanted."""
+        folder = self._path(AUTHORITIES)
+        ours = sorted(folder.glob(f"{AUTHORITY_PREFIX}*.crt")) if folder.is_dir() else []
+        paths = [path for repository in wanted.repositories for path in (repository.sources_path, repository.key_path)]
+        return BasePresent(
+            authorities={path.name.removeprefix(AUTHORITY_PREFIX): path.read_text() for path in ours},
+            bundle=self._text(BUNDLE) or "",
+            installed=installed_packages(self._text("/var/lib/dpkg/status") or ""),
+            files={path: text for path in paths if (text := self._text(path)) is not None},
+            account=self._account(wanted.account.name) if wanted.account else None,
+        )
+
+    def facts(self) -> dict[str, str]:
+        """Return what the engine lanes ask about a system."""
+        release = dict(line.replace('"', "").split("=", 1) for line in (self._text("/etc/os-release") or "").splitlines() if "=" in line)
+        return {
+            "distribution": release.get("ID", ""),
+            "distribution_version": release.get("VERSION_ID", ""),
+            "glibc": platform.libc_ver()[1],
+            "architecture": platform.machine(),
+            "python": ".".join(platform.python_version_tuple()[:2]),
+        }
+
+    def apply(self, change: Change) -> None:
+        """Make one change.
+
+        :raises KproError: a program or the file system refuses.
+        """
+        kind, *arguments = change.action
+        steps: dict[str, t.Callable[..., None]] = {
+            "authority": self._authority,
+            "bundle": self._bundle,
+            "key": self._key,
+            "sources": self._sources,
+            "packages": self._packages,
+            "account": self._set_account,
+        }
+        steps[kind](*arguments)
+
+    def _authority(self, name: str, text: str | None) -> None:
+        path = self._path(f"{AUTHORITIES}/{AUTHORITY_PREFIX}{name}")
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_text_file(TextFile(str(path), text, 0o644, "root", "root"))
+
+    def _bundle(self) -> None:
+        self._ensure_authorities()
+        self._command.check(["update-ca-certificates"], timeout_s=120)
+
+    def _ensure_authorities(self) -> None:
+        """Install the distribution's own authorities where a bare system has none; apt itself needs none for that."""
+        if not shutil.which("update-ca-certificates"):
+            self._packages(("ca-certificates",))
+
+    def _key(self, repository: Repository) -> None:
+        self._ensure_authorities()
+        try:
+            with urllib.request.urlopen(repository.key_url, timeout=60) as answer:
+                text = answer.read().decode()
+        except (urllib.error.URLError, OSError, UnicodeDecodeError) as error:
+            raise KproError(f"key of the repository {repository.name}", f"{repository.key_url}: {error}", "Check the address and the way to it") from error
+        found = fingerprint(text)
+        if found != repository.key_fingerprint:
+            raise KproError(
+                f"key of the repository {repository.name}",
+                f"{repository.key_url} has the fingerprint {found or '(none)'}, and {repository.key_fingerprint} is expected",
+                "Find out whether the vendor changed its key before you change the expected one",
+            )
+        write_text_file(TextFile(str(self._path(repository.key_path)), text, 0o644, "root", "root"))
+
+    def _sources(self, repository: Repository) -> None:
+        write_text_file(TextFile(str(self._path(repository.sources_path)), repository.sources_text, 0o644, "root", "root"))
+
+    def _packages(self, names: tuple[str, ...]) -> None:
+        self._apt("update")
+        self._apt("install", "--yes", "--no-install-recommends", *names)
+
+    def _apt(self, verb: str, *arguments: str) -> None:
+        result = self._command.run([*_APT, verb, *arguments], timeout_s=_APT_TIMEOUT_S, env=_APT_ENV)
+        if result.rc != 0:
+            errors = [line for line in result.stderr.splitlines() if line.startswith("E: ")] or [result.last_error_line]
+            raise KproError(f"apt-get {verb}", " ".join(errors), "Check the container's network, name server and apt sources", rc=result.rc)
+
+    def _set_account(self, account: Account, exists: bool) -> None:
+        if exists:
+            self._command.check(["usermod", "--home", account.home, "--shell", account.shell, account.name])
+            return
+        create = ["useradd", "--system", "--user-group", "--create-home", "--home-dir", account.home, "--shell", account.shell]
+        self._command.check([*create, account.name])
+
+    @staticmethod
+    def _account(name: str) -> Account | None:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            return None
+        return Account(entry.pw_name, entry.pw_dir, entry.pw_shell)
+
+    def _path(self, path: str) -> pathlib.Path:
+        return self._root / path.lstrip(os.sep)
+
+    def _text(self, path: str) -> str | None:
+        try:
+            return self._path(path).read_text(errors="surrogateescape")
+        except OSError:
+            return None
