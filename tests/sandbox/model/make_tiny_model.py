@@ -97,7 +97,7 @@ class Vocabulary:
         follow[self.ids["<think>"]] = 10
         follow[self.thought] = self.ids["</think>"]
         follow[self.ids["</think>"]] = self.blank
-        for left, right in zip(self.answer, [*self.answer[1:], self.ids["<|im_end|>"]]):
+        for left, right in zip(self.answer, [*self.answer[1:], self.ids["<|im_end|>"]], strict=True):
             follow[left] = right
         return follow
 

@@ -13,7 +13,7 @@ from server import Hub
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="standin_hub", description="Stand-in of a model hub for tests.")
-    parser.add_argument("--bind", default="127.0.0.1:8090", help="address:port; port 0 takes a free one")
+    parser.add_argument("--bind", default="127.0.0.1:8090", help="address:port, the port above it serves large files; port 0 takes free ones")
     parser.add_argument("--models", required=True, type=Path, help="folder of ORG/NAME folders")
     parser.add_argument("--files", type=Path, help="folder served at /files/")
     parser.add_argument("--faults", type=Path, help="control file of the faults (may be absent)")
@@ -21,7 +21,7 @@ def main() -> None:
     args = parser.parse_args()
     address, _, port = args.bind.rpartition(":")
     hub = Hub((address, int(port)), args.models, args.files, args.faults, args.log)
-    print(f"stand-in hub at http://{hub.server_address[0]!s}:{hub.server_address[1]}", flush=True)
+    print(f"stand-in hub at http://{address}:{hub.front.server_port}", flush=True)
     hub.serve_forever()
 
 

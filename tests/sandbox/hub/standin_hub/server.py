@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """STAND-IN of the model hub: the part of the hub protocol that clients of models use, and static files at ``/files/``.
 
-Large files answer a redirect to a signed, short-lived address under ``/cdn/``, as the real hub does.
+Large files answer a redirect to a short-lived address on another host, as the real hub does; the other host is here the
+next port (clients treat a redirect within one host differently).
 """
 
 from __future__ import annotations
@@ -31,11 +32,8 @@ IP_FREEBIND = 15
 BODY_FAULTS = ("cut", "stall", "slow", "wrong", "short")
 
 
-class Hub(ThreadingHTTPServer):
-    """One hub: repositories, static files, faults, request log."""
-
-    daemon_threads = True
-    request_queue_size = 128
+class Hub:
+    """State of one hub: repositories, static files, faults, request log; and its two listeners."""
 
     def __init__(self, bind: tuple[str, int], models: Path, files: Path | None, control: Path | None, log: Path | None) -> None:
         self.repositories = Repositories(models)
@@ -44,6 +42,27 @@ class Hub(ThreadingHTTPServer):
         self.link = Link()
         self._log = log.open("a", encoding="utf-8") if log else None
         self._log_lock = threading.Lock()
+        address, port = bind
+        self.front = Listener((address, port), self)
+        self.cdn = Listener((address, port + 1 if port else 0), self)
+
+    def serve_forever(self) -> None:
+        threading.Thread(target=self.cdn.serve_forever, daemon=True).start()
+        self.front.serve_forever()
+
+    def note(self, **values: t.Any) -> None:
+        if self._log:
+            with self._log_lock:
+                self._log.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
+                self._log.flush()
+
+
+class Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, bind: tuple[str, int], hub: Hub) -> None:
+        self.hub = hub
         super().__init__(bind, Handler)
 
     def server_bind(self) -> None:
@@ -54,16 +73,14 @@ class Hub(ThreadingHTTPServer):
     def handle_error(self, request: t.Any, client_address: t.Any) -> None:
         """A client that goes away is the normal case here."""
 
-    def note(self, **values: t.Any) -> None:
-        if self._log:
-            with self._log_lock:
-                self._log.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
-                self._log.flush()
-
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Hub
+    server: Listener
+
+    @property
+    def hub(self) -> Hub:
+        return self.server.hub
 
     def log_message(self, format: str, *args: t.Any) -> None:
         """The request log replaces the lines on stderr."""
@@ -83,18 +100,23 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self._route(path, {key: values[0] for key, values in parse_qs(parts.query).items()})
         finally:
-            self.server.note(
-                method=self.command, path=path, range=self.headers.get("Range"), status=self._status, bytes=self._sent,
-                authorization=bool(self.headers.get("Authorization")), agent=self.headers.get("User-Agent"),
+            self.hub.note(
+                method=self.command,
+                path=path,
+                range=self.headers.get("Range"),
+                status=self._status,
+                bytes=self._sent,
+                authorization=bool(self.headers.get("Authorization")),
+                agent=self.headers.get("User-Agent"),
             )
 
     def _route(self, path: str, query: dict[str, str]) -> None:
-        if rule := self.server.faults.take(path, ("wait",)):
+        if rule := self.hub.faults.take(path, ("wait",)):
             time.sleep(rule.seconds)
-        if rule := self.server.faults.take(path, ("status",)):
+        if rule := self.hub.faults.take(path, ("status",)):
             more = {"Retry-After": str(rule.retry_after)} if rule.retry_after else {}
             return self._json(rule.status, {"error": f"fault on demand {rule.status}"}, more)
-        if self.server.faults.take(path, ("page",)):
+        if self.hub.faults.take(path, ("page",)):
             return self._page("<!DOCTYPE html><html><body>Please log in to the network</body></html>")
         if path.startswith("/files/"):
             return self._static(path.removeprefix("/files/"))
@@ -105,7 +127,7 @@ class Handler(BaseHTTPRequestHandler):
         if match := RESOLVE.fullmatch(path):
             return self._resolve(match[1], match[2], match[3])
         if path == "/api/whoami-v2":
-            known = self._token() in self.server.faults.settings.tokens
+            known = self._token() in self.hub.faults.settings.tokens
             return self._json(200, {"name": "tester", "type": "user"}) if known else self._json(401, {"error": "Invalid username or password."})
         return self._json(404, {"error": "not served by this stand-in"})
 
@@ -117,12 +139,12 @@ class Handler(BaseHTTPRequestHandler):
     def _find(self, repository: str, revision: str) -> tuple[str, list[Entry]] | None:
         """Return the files of a revision, or answer the error that the hub would and return None."""
         token = self._token()
-        if token and token not in self.server.faults.settings.tokens:
+        if token and token not in self.hub.faults.settings.tokens:
             self._error(401, "", "Invalid credentials in Authorization header")
-        elif not self.server.repositories.branches(repository):
+        elif not self.hub.repositories.branches(repository):
             # A stranger is not told whether a private repository exists.
             self._error(404, "RepoNotFound", "Repository not found") if token else self._error(401, "RepoNotFound", "Invalid username or password.")
-        elif not (found := self.server.repositories.find(repository, revision)):
+        elif not (found := self.hub.repositories.find(repository, revision)):
             self._error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         else:
             return found
@@ -134,7 +156,7 @@ class Handler(BaseHTTPRequestHandler):
         commit, entries = found
         if what == "tree":
             return self._tree(repository, revision, entries, query)
-        settings = self.server.faults.settings
+        settings = self.hub.faults.settings
         self._json(200, {
             "_id": commit[:24], "id": repository, "modelId": repository, "author": repository.split("/")[0], "sha": commit,
             "private": False, "gated": "manual" if repository in settings.gated else False, "disabled": False, "tags": [],
@@ -150,7 +172,7 @@ class Handler(BaseHTTPRequestHandler):
             if entry.lfs:
                 row["lfs"] = {"oid": entry.sha256, "size": entry.size_bytes, "pointerSize": 134}
             rows.append(row)
-        page_size = self.server.faults.settings.page_size
+        page_size = self.hub.faults.settings.page_size
         start = int(query.get("cursor", "0"))
         headers = {}
         if start + page_size < len(rows):
@@ -163,7 +185,7 @@ class Handler(BaseHTTPRequestHandler):
         if not (found := self._find(repository, revision)):
             return
         commit, entries = found
-        settings = self.server.faults.settings
+        settings = self.hub.faults.settings
         if repository in settings.gated and repository not in settings.tokens.get(self._token(), ()):
             reason = "you are not in the authorized list" if self._token() else "You must have access to it and be authenticated to access it. Please log in."
             return self._error(403 if self._token() else 401, "GatedRepo", f"Access to model {repository} is restricted. {reason}")
@@ -175,11 +197,12 @@ class Handler(BaseHTTPRequestHandler):
             return self._body(entry.file, headers)
         headers |= {"X-Linked-ETag": f'"{entry.sha256}"', "X-Linked-Size": str(entry.size_bytes)}
         expires = int(time.time()) + settings.link_life_s
-        headers["Location"] = f"http://{self.headers.get('Host', '')}/cdn/{repository}/{commit}/{quote(entry.path)}?expires={expires}"
+        name_of_host = self.headers.get("Host", "").rpartition(":")[0]
+        headers["Location"] = f"http://{name_of_host}:{self.hub.cdn.server_port}/cdn/{repository}/{commit}/{quote(entry.path)}?expires={expires}"
         self._json(302, {}, headers)
 
     def _cdn(self, repository: str, commit: str, name: str, query: dict[str, str]) -> None:
-        found = self.server.repositories.find(repository, commit)
+        found = self.hub.repositories.find(repository, commit)
         entry = next((one for one in found[1] if one.path == name), None) if found else None
         if not entry:
             return self._json(404, {"error": "no such object"})
@@ -190,7 +213,7 @@ class Handler(BaseHTTPRequestHandler):
     # -- static files --------------------------------------------------------
 
     def _static(self, name: str) -> None:
-        root = self.server.files
+        root = self.hub.files
         target = (root / name) if root else None
         if not root or not target or ".." in Path(name).parts or not target.exists():
             return self._json(404, {"error": "no such file"})
@@ -199,7 +222,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._body(target, {"ETag": f'"{stat.st_size:x}-{stat.st_mtime_ns:x}"', "Accept-Ranges": "bytes"})
         links = []
         for path in sorted(target.iterdir()):
-            mark = f"#sha256={self.server.repositories.sha256(path)}" if path.suffix == ".whl" else "/" if path.is_dir() else ""
+            mark = f"#sha256={self.hub.repositories.sha256(path)}" if path.suffix == ".whl" else "/" if path.is_dir() else ""
             links.append(f'<a href="{quote(path.name)}{mark}">{html.escape(path.name)}</a><br>')
         self._page("<!DOCTYPE html>\n<html><body>\n" + "\n".join(links) + "\n</body></html>\n")
 
@@ -231,7 +254,7 @@ class Handler(BaseHTTPRequestHandler):
         size = file.stat().st_size
         path = unquote(urlsplit(self.path).path)
         asked = RANGE.fullmatch(self.headers.get("Range", ""))
-        if asked and self.server.faults.take(path, ("no_range",)):
+        if asked and self.hub.faults.take(path, ("no_range",)):
             asked = None
         start, end = 0, size
         if asked:
@@ -239,7 +262,7 @@ class Handler(BaseHTTPRequestHandler):
             if start >= size:
                 return self._whole(416, b"", {"Content-Range": f"bytes */{size}"})
             headers = {**headers, "Content-Range": f"bytes {start}-{end - 1}/{size}"}
-        rule = self.server.faults.take(path, BODY_FAULTS) if self.command == "GET" else None
+        rule = self.hub.faults.take(path, BODY_FAULTS) if self.command == "GET" else None
         if rule and rule.kind == "short":
             end = max(start, end - rule.after_bytes)
         self._head(206 if asked else 200, {"Content-Type": "application/octet-stream", **headers, "Content-Length": str(end - start)})
@@ -270,7 +293,7 @@ class Handler(BaseHTTPRequestHandler):
                         time.sleep(rule.seconds)
                         block, left = block[at:], left - at
                 own_link.pass_bytes(len(block), rule.bytes_per_s if rule and kind == "slow" else 0)
-                self.server.link.pass_bytes(len(block), self.server.faults.settings.link_bytes_per_s)
+                self.hub.link.pass_bytes(len(block), self.hub.faults.settings.link_bytes_per_s)
                 self.wfile.write(block)
                 self._sent += len(block)
                 left -= len(block)

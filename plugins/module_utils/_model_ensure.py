@@ -1,0 +1,212 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One call of hf_model: observe, plan, have it done. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import os
+import time
+import typing as t
+import urllib.request
+
+from ansible_collections.kpro.llm.plugins.module_utils import _hub_protocol as protocol
+from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as manifests
+from ansible_collections.kpro.llm.plugins.module_utils import _model_store_edge as store
+from ansible_collections.kpro.llm.plugins.module_utils import _safetensors as safetensors
+from ansible_collections.kpro.llm.plugins.module_utils._changes import Change, plan_result
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import Hub, HubAccess, Interrupted
+from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
+from ansible_collections.kpro.llm.plugins.module_utils._long_job import RUN_DIRECTORY, LongJob
+from ansible_collections.kpro.llm.plugins.module_utils._model_plan import Present, check_space, files_to_check, plan_changes
+from ansible_collections.kpro.llm.plugins.module_utils._model_transfer_edge import TransferSettings
+from ansible_collections.kpro.llm.plugins.module_utils._model_worker import Job
+
+MIB = 1 << 20
+ASKS = 4
+CONFIG_NAME = "config.json"
+
+T = t.TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelOptions:
+    """The module's options, checked for form only."""
+
+    repository: str
+    revision: str
+    store: str
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    verify: str
+    endpoint: str
+    token: str = dataclasses.field(repr=False)
+    ca_bundle: str
+    connections: int
+    reserve_mib: int
+    patience_s: int
+    poll_s: int
+
+    def access(self) -> HubAccess:
+        """Return how to reach the hub."""
+        endpoint = self.endpoint or os.environ.get("HF_ENDPOINT", "") or protocol.PUBLIC_ENDPOINT
+        if not endpoint.startswith(("http://", "https://")):
+            raise KproError(f"endpoint {endpoint!r}", "it is not an http or https address", "Correct hf_model__endpoint")
+        if self.ca_bundle and not os.path.isfile(self.ca_bundle):
+            raise KproError(self.ca_bundle, "there is no such file on the target", "Correct hf_model__ca_bundle")
+        return HubAccess(endpoint.rstrip("/"), self.token, self.ca_bundle, urllib.request.getproxies())
+
+    def job(self, run_directory: str) -> LongJob:
+        """Return the job for this very question; the same question finds the same unit."""
+        question = json.dumps([os.path.realpath(self.store), self.repository, self.revision, self.include, self.exclude])
+        key = hashlib.sha256(question.encode()).hexdigest()[:12]
+        return LongJob(f"kpro-hf-model-{key}.service", run_directory)
+
+
+def ensure(options: ModelOptions, *, apply: bool, run_directory: str = RUN_DIRECTORY) -> dict[str, t.Any]:
+    """Bring the snapshot to what is wanted, or say what would be done (``apply`` false).
+
+    :raises KproError: if the hub refuses, the space is short, or the work fails.
+    """
+    protocol.check_repository(options.repository)
+    job = options.job(run_directory)
+    ended = None
+    if apply and (job.unread() or job.running()):
+        ended = job.wait(options.poll_s)
+        if not ended.finished:
+            return _unfinished(options, ended.progress)
+    hub = Hub(options.access(), options.repository)
+    commit = _commit(options, hub)
+    snapshot = store.Snapshot(options.store, options.repository, commit)
+    # The worker has just read what had to be read: asking for all again would never end.
+    verify_all = options.verify == "all" and not ended
+    files, found = _observe(options, hub, snapshot, verify_all=verify_all)
+    changes = plan_changes(f"{options.repository}@{commit}", snapshot.path, found, verify_all=verify_all)
+    if ended and not changes:
+        return {**_result(options, snapshot, found), **plan_result(_fetched(ended.result)), "finished": True}
+    result = {**_result(options, snapshot, found), **plan_result(changes), "finished": True}
+    if not changes and not files_to_check(found, verify_all=verify_all):
+        return result
+    check_space(options.store, found, options.reserve_mib * MIB)
+    if not apply:
+        return result
+    selected = tuple(one.file.path for one in found.states)
+    settings = TransferSettings(options.connections, float(options.patience_s))
+    work = Job(options.store, options.repository, commit, tuple(files), selected, verify_all, options.access(), settings)
+    job.start("_model_worker", work.to_dict(), f"kpro.llm: model {options.repository}")
+    ended = job.wait(options.poll_s)
+    if not ended.finished:
+        return {**result, "finished": False, "progress": ended.progress}
+    _, after = _observe(options, hub, snapshot, verify_all=False)
+    if not manifests.complete(after.states):
+        raise KproError(snapshot.path, "it is not complete although the download ended well", "Run again with --check --diff to see what differs")
+    return result if changes else {**result, **plan_result(_fetched(ended.result))}
+
+
+def describe(options: ModelOptions) -> dict[str, t.Any]:
+    """Return config and weights of the model without fetching it; never changes anything.
+
+    :raises KproError: if the hub refuses or the files are not those of a model.
+    """
+    protocol.check_repository(options.repository)
+    hub = Hub(options.access(), options.repository)
+    commit = _commit(options, hub)
+    snapshot = store.Snapshot(options.store, options.repository, commit)
+    manifest = snapshot.manifest()
+    files = manifest.files if manifest else tuple(_asked(lambda: hub.files(commit)))
+    selected = manifests.select(files, options.include, options.exclude)
+    present = store.stats(snapshot.path, [file.path for file in selected])
+    here = {file.path for file in selected if manifest and present.get(file.path) == manifest.checked.get(file.path)} & present.keys()
+
+    def read(file: RemoteFile, start: int, end: int) -> bytes:
+        if file.path in here:
+            return store.read_part(os.path.join(snapshot.path, file.path), start, end)
+        return _asked(lambda: hub.read(commit, file.path, start, end))
+
+    config = next((file for file in files if file.path == CONFIG_NAME), None)
+    if config is None:
+        raise KproError(f"model {options.repository}", f"it has no {CONFIG_NAME}", "Check hf_model__repository: is it a model for this engine?")
+    shards = [file for file in selected if file.path.endswith(".safetensors")]
+    with concurrent.futures.ThreadPoolExecutor(max(1, options.connections)) as pool:
+        headers = list(pool.map(lambda file: _header(file, read), shards))
+    return {
+        "changed": False,
+        "plan": [],
+        "finished": True,
+        "path": snapshot.path,
+        "repository": options.repository,
+        "commit": commit,
+        "size_bytes": sum(file.size_bytes for file in selected),
+        "config": json.loads(read(config, 0, config.size_bytes)),
+        "weights": safetensors.summed(headers).to_dict(),
+    }
+
+
+def _header(file: RemoteFile, read: t.Callable[[RemoteFile, int, int], bytes]) -> dict[str, t.Any]:
+    # Most headers fit into the first answer.
+    first = read(file, 0, min(file.size_bytes, 1 << 17))
+    length = safetensors.header_size(first, file.path, file.size_bytes)
+    end = safetensors.PREFIX_BYTES + length
+    whole = first if len(first) >= end else first + read(file, len(first), end)
+    return safetensors.tensors_of(whole[safetensors.PREFIX_BYTES : end], file.path)
+
+
+def _commit(options: ModelOptions, hub: Hub) -> str:
+    if protocol.COMMIT.fullmatch(options.revision):
+        return options.revision
+    return _asked(lambda: hub.commit(options.revision))
+
+
+def _observe(options: ModelOptions, hub: Hub, snapshot: store.Snapshot, *, verify_all: bool) -> tuple[t.Sequence[RemoteFile], Present]:
+    """Return all files of the commit and what there is of the selected ones; the hub is asked only if no manifest says it."""
+    manifest = snapshot.manifest()
+    files: t.Sequence[RemoteFile] = manifest.files if manifest else _asked(lambda: hub.files(snapshot.commit))
+    selected = manifests.select(files, options.include, options.exclude)
+    if not selected:
+        raise KproError(f"model {options.repository}", "no file is selected", "Correct hf_model__include and hf_model__exclude")
+    present = store.stats(snapshot.path, [file.path for file in selected])
+    states = tuple(manifests.states(selected, present, manifest.checked if manifest else {}))
+    if manifests.complete(states):
+        return files, Present(states, {}, {}, 0, None)
+    lacking = [one.file for one in states if one.state in ("missing", "size")]
+    parts = {file.path: snapshot.arrived_bytes(file) for file in lacking}
+    free_bytes, free_inodes = store.space(options.store)
+    return files, Present(states, parts, snapshot.leftovers(), free_bytes, free_inodes)
+
+
+def _result(options: ModelOptions, snapshot: store.Snapshot, found: Present) -> dict[str, t.Any]:
+    return {
+        "path": snapshot.path,
+        "repository": options.repository,
+        "commit": snapshot.commit,
+        "size_bytes": sum(one.file.size_bytes for one in found.states),
+    }
+
+
+def _fetched(result: t.Mapping[str, t.Any]) -> list[Change]:
+    """Return what the worker did beyond a plan made from sizes and times."""
+    return [Change(f"Fetch {path} again", "damaged", "as in the commit") for path in result.get("fetched", ())]
+
+
+def _unfinished(options: ModelOptions, progress: str) -> dict[str, t.Any]:
+    return {"changed": True, "finished": False, "progress": progress, "path": "", "repository": options.repository, "commit": "", "size_bytes": 0, "plan": []}
+
+
+def _asked(question: t.Callable[[], T]) -> T:
+    """Ask the hub, a few times if it is out of order for the moment.
+
+    :raises KproError: if it stays so.
+    """
+    for number in range(ASKS):
+        try:
+            return question()
+        except Interrupted as error:
+            problem = error
+            if number < ASKS - 1:
+                time.sleep(max(min(error.wait_s, 10.0), 0.5 * 2.0**number))
+    raise KproError("the model hub", f"it does not answer ({problem})", "Check hf_model__endpoint, name resolution and proxy from this machine") from problem
