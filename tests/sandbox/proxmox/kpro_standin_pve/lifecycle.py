@@ -1,0 +1,214 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Starting, stopping and removing containers; start of all at the node's boot."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from . import config_api, guest_os, normalise, storage, store
+from .config_file import Config
+from .driver import StartError
+from .errors import failed
+from .locks import config_lock
+from .node import Node
+from .routes import Request, route
+from .tasks import Outcome, Task, run_task
+
+STATUS = "/nodes/{node}/lxc/{vmid}/status"
+DEFAULT_SHUTDOWN_S = 60
+# A reboot looks at the lock only in the start's pre-start hook; this is all that its task shows then, as recorded.
+HOOK_REFUSED = (
+    "run_buffer: 571 Script exited with status 255",
+    'lxc_init: 845 Failed to run lxc.hook.pre-start for container "{0}"',
+    '__lxc_start: 2039 Failed to initialize container "{0}"',
+)
+
+
+def start(node: Node, vmid: str, task: Task) -> None:
+    """Start a container: lock, pending changes, hook, devices, LXC."""
+    with config_lock(node, vmid):
+        config = store.load(node, vmid)
+        if config.current.values.get("lock") != "mounted":
+            store.check_lock(config)
+        if config.pending.values:
+            config_api.apply_stopped(node, vmid, config, None)
+            store.save(node, vmid, config)
+            config = store.load(node, vmid)
+        node.driver.write_runtime_config(node, vmid, config)
+        guest_os.warn_about_nesting(node, config, task)
+        _hook(node, vmid, config, "pre-start")
+        try:
+            node.driver.start(node, vmid, config)
+        except StartError as error:
+            for line in error.lines:
+                task.log(line)
+            raise failed(f"startup for container '{vmid}' failed") from error
+
+
+def _hook(node: Node, vmid: str, config: Config, phase: str) -> None:
+    volid = config.current.values.get("hookscript")
+    if not volid:
+        return
+    import subprocess
+
+    script = node.path(storage.volume_path(node, volid))
+    code = subprocess.run([script, vmid, phase], check=False).returncode
+    if code:
+        shown = storage.volume_path(node, volid)
+        raise failed(
+            f"hookscript error for {vmid} on {phase}: command '{shown} {vmid} {phase}' failed: exit code {code}"
+        )
+
+
+def stop(node: Node, vmid: str) -> None:
+    """End a container at once and apply what waited for it."""
+    with config_lock(node, vmid):
+        store.check_lock_for_stop(store.load(node, vmid))
+        node.driver.kill(node, vmid)
+        config_api.apply_pending(node, vmid)
+
+
+def shutdown(node: Node, vmid: str, timeout_s: int, force: bool) -> None:
+    """Let the guest end itself; with ``force`` kill it after the time."""
+    with config_lock(node, vmid):
+        store.check_lock_for_stop(store.load(node, vmid))
+        if not node.driver.shutdown(node, vmid, timeout_s):
+            if not force:
+                raise failed("container did not stop")
+            node.driver.kill(node, vmid)
+        config_api.apply_pending(node, vmid)
+
+
+def _require(node: Node, vmid: str, running: bool, noun: str = "CT") -> None:
+    if node.driver.is_running(node, vmid) != running:
+        raise failed(f"CT {vmid} already running" if not running else f"{noun} {vmid} not running")
+
+
+@route("POST", f"{STATUS}/start")
+def post_start(request: Request) -> Outcome:
+    """Start a container."""
+    vmid = request["vmid"]
+    _require(request.node, vmid, running=False)
+    return request.task("vzstart", lambda task, node: start(node, vmid, task))
+
+
+@route("POST", f"{STATUS}/stop")
+def post_stop(request: Request) -> Outcome:
+    """End a container at once."""
+    vmid = request["vmid"]
+    _require(request.node, vmid, running=True)
+    return request.task("vzstop", lambda task, node: stop(node, vmid))
+
+
+@route("POST", f"{STATUS}/shutdown")
+def post_shutdown(request: Request) -> Outcome:
+    """Let a guest end itself."""
+    vmid, timeout_s = request["vmid"], int(request.get("timeout") or DEFAULT_SHUTDOWN_S)
+    _require(request.node, vmid, running=True)
+    return request.task("vzshutdown", lambda task, node: shutdown(node, vmid, timeout_s, request.flag("forceStop")))
+
+
+@route("POST", f"{STATUS}/reboot")
+def post_reboot(request: Request) -> Outcome:
+    """Stop and start a container; the lock key is looked at only by the start, so that a locked one stays down."""
+    vmid, timeout_s = request["vmid"], int(request.get("timeout") or DEFAULT_SHUTDOWN_S)
+    _require(request.node, vmid, running=True, noun="VM")
+
+    def work(task: Task, node: Node) -> None:
+        with config_lock(node, vmid):
+            if not node.driver.shutdown(node, vmid, timeout_s):
+                raise failed("container did not stop")
+            config_api.apply_pending(node, vmid)
+            if "lock" in store.load(node, vmid).current.values:
+                for line in HOOK_REFUSED:
+                    task.log(line.format(vmid))
+                raise failed(f"startup for container '{vmid}' failed")
+        start(node, vmid, task)
+
+    return request.task("vzreboot", work)
+
+
+@route("DELETE", "/nodes/{node}/lxc/{vmid}")
+def delete(request: Request) -> Outcome:
+    """Remove a container with its volumes."""
+    vmid = request["vmid"]
+    config = store.load(request.node, vmid)
+    store.check_lock(config)
+    if normalise.flag(config.current.values, "protection"):
+        raise failed(f"can't remove CT {vmid} - protection mode enabled")
+    if request.node.driver.is_running(request.node, vmid) and not request.flag("force"):
+        raise failed(f"unable to destroy CT {vmid} - container is running")
+
+    def work(task: Task, node: Node) -> None:
+        with config_lock(node, vmid):
+            if node.driver.is_running(node, vmid):
+                task.log(f"forced to stop CT {vmid} before destroying!")
+                node.driver.kill(node, vmid)
+            if request.flag("purge"):
+                task.log(f"purging CT {vmid} from related configurations..")
+            destroy(node, vmid, store.load(node, vmid))
+
+    return request.task("vzdestroy", work)
+
+
+def destroy(node: Node, vmid: str, config: Config) -> None:
+    """Remove volumes, runtime state and the configuration."""
+    for key, text in config.current.values.items():
+        if key == "rootfs" or re.fullmatch(r"(?:mp|unused)\d+", key):
+            volid = text.split(",")[0].removeprefix("volume=")
+            if not volid.startswith("/"):
+                storage.free(node, volid)
+    node.driver.forget(node, vmid)
+    node.config_path(vmid).unlink(missing_ok=True)
+
+
+def boot_order(node: Node) -> list[tuple[float, str, int]]:
+    """Return (order, vmid, delay after it in seconds) of the containers that start at boot, in their order."""
+    found = []
+    for vmid in store.container_ids(node):
+        values = store.load(node, vmid).current.values
+        if not normalise.flag(values, "onboot") or normalise.flag(values, "template"):
+            continue
+        parts = dict(
+            part.split("=", 1) if "=" in part else ("order", part)
+            for part in values.get("startup", "").split(",")
+            if part
+        )
+        found.append((float(parts.get("order", "inf")), int(vmid), int(parts.get("up", "0"))))
+    return [(order, str(vmid), delay_s) for order, vmid, delay_s in sorted(found)]
+
+
+@route("POST", "/nodes/{node}/startall")
+def start_all(request: Request) -> Outcome:
+    """Start what has ``onboot``; a failure is logged and not tried again."""
+
+    def work(task: Task, node: Node) -> None:
+        for _order, vmid, delay_s in boot_order(node):
+            if node.driver.is_running(node, vmid):
+                continue
+            task.log(f"Starting CT {vmid}")
+            outcome = run_task(node, "vzstart", vmid, lambda inner, of_node, id=vmid: start(of_node, id, inner))
+            if not outcome.is_success:
+                task.log(f"Starting CT {vmid} failed: {outcome.exitstatus}")
+            time.sleep(delay_s)
+
+    return run_task(request.node, "startall", "", work, request.echo)
+
+
+@route("POST", "/nodes/{node}/stopall")
+def stop_all(request: Request) -> Outcome:
+    """Shut every running container down, the last started first."""
+
+    def work(task: Task, node: Node) -> None:
+        for vmid in reversed(store.container_ids(node)):
+            if node.driver.is_running(node, vmid):
+                task.log(f"Stopping CT {vmid} (timeout = {DEFAULT_SHUTDOWN_S} seconds)")
+                run_task(
+                    node, "vzshutdown", vmid,
+                    lambda _inner, of_node, id=vmid: shutdown(of_node, id, DEFAULT_SHUTDOWN_S, force=True),
+                )  # fmt: skip
+
+    return run_task(request.node, "stopall", "", work, request.echo)

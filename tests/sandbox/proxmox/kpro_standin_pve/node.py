@@ -1,0 +1,79 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node that the stand-in plays: where its files lie, its name, its version, who asks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .driver import Driver
+
+# Debian release -> (pve-manager version, release). The repoid is not a real one.
+VERSIONS = {"12": ("8.4.14", "8.4"), "13": ("9.2.11", "9.2")}
+REPOID = "14a22df300000"
+ROOT_USER = "root@pam"
+
+
+@dataclass
+class Node:
+    """One node. ``root`` is "/" on the node itself and a temporary folder in tests of the configuration."""
+
+    root: Path
+    name: str
+    driver: Driver
+    user: str = ROOT_USER
+    major: str = "13"
+    lock_wait_s: float = 10.0
+    # Command lines print warnings and lock messages on standard error; the API drops them.
+    notice: Callable[[str], None] = field(default=lambda text: None)
+
+    def path(self, absolute: str | os.PathLike[str]) -> Path:
+        """Return where an absolute path of the node really lies."""
+        return self.root / str(absolute).lstrip("/")
+
+    @property
+    def version(self) -> str:
+        """Return pve-manager's version, for example 9.2.11."""
+        return VERSIONS[self.major][0]
+
+    @property
+    def release(self) -> str:
+        """Return the release, for example 9.2."""
+        return VERSIONS[self.major][1]
+
+    @property
+    def is_pve8(self) -> bool:
+        """Tell whether this plays Proxmox VE 8 (privileged by default, no device hotplug)."""
+        return self.major == "12"
+
+    @property
+    def is_root_user(self) -> bool:
+        """Tell whether the caller is the literal root@pam (an API token of root is not)."""
+        return self.user == ROOT_USER
+
+    def config_path(self, vmid: int | str) -> Path:
+        """Return a container's configuration file."""
+        return self.path(f"/etc/pve/nodes/{self.name}/lxc/{vmid}.conf")
+
+
+def debian_major(root: Path) -> str:
+    """Return "12" or "13" from /etc/debian_version; anything else is played as the newest."""
+    try:
+        text = (root / "etc/debian_version").read_text(encoding="ascii")
+    except OSError:
+        return "13"
+    return "12" if text.startswith(("12", "bookworm")) else "13"
+
+
+def this_node(notice: Callable[[str], None]) -> Node:
+    """Return the machine that this runs on, driving LXC."""
+    from .lxc_driver import LxcDriver
+
+    root = Path("/")
+    return Node(root, os.uname().nodename.split(".")[0], LxcDriver(), major=debian_major(root), notice=notice)
