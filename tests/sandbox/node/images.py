@@ -142,8 +142,9 @@ def base_key(suite: str) -> str:
 
 
 def parts_key(base: str) -> str:
-    """Return the key of the stand-ins; the running kernel's name is in the apt part's packages."""
-    return content.content_key([PARTS_SOURCE / part for part in PARTS], "parts 1", base, os.uname().release)
+    """Return the key of the stand-ins and the template; the running kernel's name is in the apt part's packages."""
+    scripts = [SOURCE / "install-part", *(PARTS_SOURCE / part for part in PARTS)]
+    return content.content_key(scripts, "parts 1", base, template_key(), os.uname().release)
 
 
 def template_key() -> str:
