@@ -45,7 +45,7 @@ def test_a_description_comes_back_as_the_same() -> None:
     for item in scenario("config-description"):
         request = item["request"]
         if request.get("method") == "PUT" and item["response"]["http_status"] == 200:
-            asked = request["params"]["description"]
+            asked = request["params"].get("description")
         elif request.get("method") == "GET" and asked is not None:
             stored = cfg.read_config(item["response"]["body"]["data"])
             assert cfg.differences(stored, {"description": asked}) == []
