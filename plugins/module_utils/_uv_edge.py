@@ -67,7 +67,7 @@ class EnvironmentStore:
         packages: dict[str, str] = {}
         for folder in path.glob("lib/python3.*/site-packages"):
             packages.update(installed_from_names(os.listdir(folder)))
-        return Environment(str(path), bool(marker), _python_version(path), packages, float(marker.get("built_at", 0)))
+        return Environment(str(path), bool(marker), _python_version(path), packages, float(marker.get("built_at", 0)), str(marker.get("key", "")))
 
     def _space(self) -> tuple[int, int]:
         """Free MiB and inodes where the root is or will be; a file system without an inode limit counts as 0: not judged."""

@@ -83,6 +83,7 @@ class Environment:
     """One environment on disk.
 
     :param complete: its builder reached the end.
+    :param key: :attr:`Wanted.key` that it was built for.
     :param python: version of the interpreter it was made for ("3.11.2"), empty if that no longer runs.
     """
 
@@ -91,6 +92,7 @@ class Environment:
     python: str
     packages: t.Mapping[str, str]
     built_at: float = 0.0
+    key: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +125,8 @@ def differences(present: Present, wanted: Wanted) -> list[str]:
     changes = package_changes(current.packages, wanted.pins)
     if changes:
         reasons.append(change_sentence(changes))
+    if not reasons and current.key != wanted.key:
+        reasons.append("it was built from another lock file")
     if not reasons and not present.usable:
         reasons.append(f"user {wanted.user.name if wanted.user else 'root'} cannot run {wanted.package} from it")
     if not reasons and present.package_version != wanted.package_version:

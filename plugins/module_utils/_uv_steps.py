@@ -92,12 +92,12 @@ def steps(present: Present, wanted: Wanted, target: str) -> list[dict[str, t.Any
     python = f"{target}/bin/python"
     files = f"{wanted.root}/tools"
     interpreter = wanted.python if wanted.managed else f"/usr/bin/python{wanted.python}"
+    pip_install = [f"{wanted.uv_folder}/bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:"]
     install_uv = [
         {"phase": "uv", "argv": ["/usr/bin/python3", "-m", "venv", wanted.uv_folder], "remove": [wanted.uv_folder]},
         {
             "phase": "uv",
-            "argv": [f"{wanted.uv_folder}/bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-            + ["--only-binary=:all:", *links, "--requirement", f"{files}/uv.txt"],
+            "argv": [*pip_install, *links, "--requirement", f"{files}/uv.txt"],
         },
     ]
     sync = [uv, "pip", "sync", "--python", python, "--require-hashes", "--only-binary=:all:", *links, f"{files}/packages.txt"]

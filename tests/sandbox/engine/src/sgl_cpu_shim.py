@@ -11,6 +11,8 @@ the import then dies with "operator torchvision::nms does not exist".  SGLang
 imports torchvision only for image transforms, which are pure Python, so it is
 enough to declare the two operator schemas before torchvision is loaded.
 """
+
+import contextlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -40,10 +42,8 @@ class _Hook(importlib.abc.MetaPathFinder):
                 lib = torch.library.Library("torchvision", "FRAGMENT")
                 _keep.append(lib)
                 for schema in _SCHEMAS:
-                    try:
+                    with contextlib.suppress(RuntimeError):  # the real library is there
                         lib.define(schema)
-                    except RuntimeError:
-                        pass  # the real library is there
             return run(module)
 
         spec.loader.exec_module = exec_module

@@ -12,6 +12,11 @@ functions that raise when called and (b) as slow, plain PyTorch.
 Written from the call sites and the published formulas, for tests with tiny
 models only.
 """
+
+import importlib.abc
+import importlib.machinery
+import sys
+
 import torch
 
 from . import mamba as _m
@@ -38,24 +43,20 @@ def _gemma_norm(x, weight, eps):
 
 
 def fused_qk_gemma_rmsnorm_cpu(q, k, qw, kw, eps, head_dim):
-    return (_gemma_norm(q.reshape(-1, head_dim), qw, eps),
-            _gemma_norm(k.reshape(-1, head_dim), kw, eps))
+    return (_gemma_norm(q.reshape(-1, head_dim), qw, eps), _gemma_norm(k.reshape(-1, head_dim), kw, eps))
 
 
 def fused_qk_gemma_rmsnorm_with_gate_cpu(q_gate, k, qw, kw, eps, head_dim, heads):
     both = q_gate.reshape(-1, heads, 2 * head_dim)
     q, gate = both.split(head_dim, dim=-1)
-    return (_gemma_norm(q, qw, eps).reshape(-1, head_dim),
-            _gemma_norm(k.reshape(-1, head_dim), kw, eps),
-            gate.reshape(-1, head_dim).contiguous())
+    return (_gemma_norm(q, qw, eps).reshape(-1, head_dim), _gemma_norm(k.reshape(-1, head_dim), kw, eps), gate.reshape(-1, head_dim).contiguous())
 
 
 def fused_qkvzba_split_reshape_cat_contiguous_cpu(qkvz, ba, nk, nv, dk, dv):
     kd, vd = nk * dk, nv * dv
     qkv, z = qkvz.split([2 * kd + vd, vd], dim=-1)
     b, a = ba.split([nv, nv], dim=-1)
-    return (qkv.contiguous(), z.reshape(z.shape[0], nv, dv).contiguous(),
-            b.contiguous(), a.contiguous())
+    return (qkv.contiguous(), z.reshape(z.shape[0], nv, dv).contiguous(), b.contiguous(), a.contiguous())
 
 
 def fused_sigmoid_mul_cpu(x, gate):
@@ -82,10 +83,6 @@ for _name, _fn in {
 
 # SGLang takes the plain CPU branch of its gated RMS norm only on a CPU with AMX;
 # elsewhere it asks CUDA for the number of SMs.  Send it to the function above.
-import importlib.abc
-import importlib.machinery
-import sys
-
 _GATED = "sglang.kernels.ops.attention.fla.layernorm_gated"
 
 
