@@ -1,0 +1,64 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Edge to the installed engine's own option parser. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+
+# Runs in the engine's Python. Builds only the parser: resolving the options would want the GPUs.
+_PARSE = """
+import argparse, sys
+from sglang.srt.server_args import ServerArgs
+try:
+    from sglang.srt.utils.server_args_config_parser import ConfigArgumentMerger
+except ImportError:
+    from sglang.srt.server_args_config_parser import ConfigArgumentMerger
+parser = argparse.ArgumentParser(prog="sglang serve")
+ServerArgs.add_cli_args(parser)
+try:
+    parser.parse_args(ConfigArgumentMerger(parser).merge_config_with_args(["--config", sys.argv[1]]))
+except ValueError as error:
+    parser.error(str(error))
+"""
+
+
+class EngineParser:
+    """Asks the engine whether it understands a config file."""
+
+    def __init__(self, python: str, command: Command | None = None) -> None:
+        self._python = python
+        self._command = command or Command()
+
+    @property
+    def installed(self) -> bool:
+        """The engine's Python is there."""
+        return os.access(self._python, os.X_OK)
+
+    def check(self, config: str, environment: dict[str, str], timeout_s: float = 180.0) -> None:
+        """Check the text of a config file (it must hold no real secret).
+
+        :raises KproError: with the parser's own words if it refuses an option or a value.
+        """
+        with tempfile.TemporaryDirectory(prefix="kpro-") as folder:
+            path = os.path.join(folder, "sglang.yaml")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(config)
+            quiet = {"PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
+            result = self._command.run([self._python, "-c", _PARSE, path], timeout_s=timeout_s, env={**environment, **quiet})
+        if result.rc == 0:
+            return
+        if result.rc == 2:
+            words = result.last_error_line.partition("error: ")[2] or result.last_error_line
+            raise KproError("engine options", f"the installed engine refuses them: {words}", "Correct sglang_server__options", rc=result.rc)
+        raise KproError(
+            f"engine in {self._python}",
+            f"its option parser cannot be loaded: {result.last_error_line}",
+            "Repair the environment with the role kpro.llm.sglang_runtime",
+            rc=result.rc,
+        )

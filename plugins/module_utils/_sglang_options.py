@@ -1,0 +1,92 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Engine options: names by engine version, and the engine's config file. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+
+OptionValue: t.TypeAlias = bool | int | float | str | list[t.Any]
+
+# Set by the role's own typed variables; a second value in the free options would contradict them.
+TYPED_OPTIONS = frozenset({"model_path", "served_model_name", "host", "port", "tp_size", "api_key"})
+_ALIASES = {"model": "model_path", "tensor_parallel_size": "tp_size", "tp": "tp_size"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rename:
+    """An option that was called ``old`` in releases before ``since`` (tuple of the release number)."""
+
+    new: str
+    old: str
+    since: tuple[int, ...]
+
+
+# Seen in the published wheels of 0.5.10.post1 and 0.5.23; the release of the change from the engine's history.
+RENAMES = (Rename("mamba_radix_cache_strategy", "mamba_scheduler_strategy", (0, 5, 14)),)
+
+
+def release_of(version: str) -> tuple[int, ...]:
+    """Return the release number of an engine version as a tuple ("0.5.10.post1" -> (0, 5, 10)).
+
+    :raises KproError: if the text is no version.
+    """
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    if not match:
+        raise KproError("engine version", f"{version!r} is not a version number", 'Give it like "0.5.23"')
+    return tuple(int(part) for part in match[0].split("."))
+
+
+def named_for(options: t.Mapping[str, t.Any], version: str) -> dict[str, OptionValue]:
+    """Return the options under the names (with underscores) that this engine version knows.
+
+    Null values are left out: they mean the engine's own default.
+
+    :raises KproError: if an option is given twice or belongs to a typed variable of the role.
+    """
+    named: dict[str, OptionValue] = {}
+    for given, value in options.items():
+        name = _name_in(str(given).replace("-", "_").strip("_"), release_of(version))
+        if name in TYPED_OPTIONS:
+            raise KproError(f"engine option {given}", "it has a variable of its own in the role sglang_server", "Use that variable")
+        if name in named:
+            raise KproError(f"engine option {given}", f"it is given twice (as {name})", "Keep one of them")
+        if value is not None:
+            named[name] = _checked(name, value)
+    return named
+
+
+def config_text(options: t.Mapping[str, OptionValue]) -> str:
+    """Return the lines of the engine's config file: one ``long-name: value`` a line, sorted, values as JSON (which is YAML)."""
+    return "".join(f"{name.replace('_', '-')}: {json.dumps(options[name], ensure_ascii=False)}\n" for name in sorted(options))
+
+
+def _name_in(name: str, release: tuple[int, ...]) -> str:
+    name = _ALIASES.get(name, name)
+    for rename in RENAMES:
+        if name in (rename.new, rename.old):
+            return rename.new if release >= rename.since else rename.old
+    return name
+
+
+def _checked(name: str, value: t.Any) -> OptionValue:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise KproError(f"engine option {name!r}", "it is not a long option name", 'Write it like "context_length"')
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, (int, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return [item if isinstance(item, (bool, int, float)) else str(item) for item in value]
+    if isinstance(value, dict):
+        # Older engines would print a mapping in Python's notation; the option itself takes JSON text in all of them.
+        return json.dumps(value)
+    raise KproError(f"engine option {name}", f"a {type(value).__name__} is no value for it", "Give a text, a number, a boolean or a list")

@@ -1,0 +1,45 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Edge that remembers across calls how long one start has been waited for. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+# The next call of one task follows within the poll time; a longer gap means that somebody gave up and this is another wait.
+_GAP_S = 90.0
+
+
+class WaitClock:
+    """Seconds since the first call of the present wait, kept in a file that does not survive a reboot."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def elapsed_s(self, invocation_id: str) -> float:
+        """Return the seconds since this wait began; 0.0 for a new one."""
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                note = json.load(file)
+            same = note["invocation_id"] == invocation_id and 0 <= now - note["last_s"] <= _GAP_S
+            return now - note["began_s"] if same else 0.0
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0.0
+
+    def keep(self, invocation_id: str, elapsed_s: float) -> None:
+        """Note that the wait goes on."""
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        os.makedirs(os.path.dirname(self._path), mode=0o755, exist_ok=True)
+        with open(self._path, "w", encoding="utf-8") as file:
+            json.dump({"invocation_id": invocation_id, "began_s": now - elapsed_s, "last_s": now}, file)
+
+    def forget(self) -> None:
+        """The wait is over."""
+        try:
+            os.unlink(self._path)
+        except FileNotFoundError:
+            return

@@ -1,0 +1,186 @@
+#!/usr/bin/python
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sglang_probe
+short_description: Ask a served model a question from outside its container
+version_added: 1.0.0
+author: kpro (@kpro)
+description:
+  - Shows that the endpoint works for a client. It looks up the model, asks a question whose answer is known, and reports what it took.
+  - Runs wherever the endpoint can be reached, on the node or on the controller; needs only Python's standard library.
+  - Fails if the endpoint does not answer, serves another model, or answers something else than expected.
+extends_documentation_fragment:
+  - kpro.llm.attributes.info
+options:
+  host:
+    description: Address of the endpoint.
+    type: str
+    required: true
+  port:
+    description: Port of the endpoint.
+    type: int
+    default: 30000
+  api_key:
+    description: The API key; empty for a service without one.
+    type: str
+    default: ""
+  served_name:
+    description: Name of the model to ask.
+    type: str
+    required: true
+  question:
+    description: The question; asked with thinking off and temperature 0.
+    type: str
+    default: What is the capital of France? Answer with one word.
+  answer_pattern:
+    description: Regular expression that the answer must contain; letter case is ignored.
+    type: str
+    default: paris
+  max_tokens:
+    description: Tokens that the answer may have.
+    type: int
+    default: 64
+  timeout_s:
+    description: Seconds that one request may take.
+    type: int
+    default: 120
+  expected:
+    description:
+      - Values of the last good run or of the memory plan to compare with; what is smaller becomes a warning.
+      - Known keys are C(context_length) and C(tokens_per_s).
+    type: dict
+    default: {}
+seealso:
+  - module: kpro.llm.sglang_ready
+"""
+
+EXAMPLES = r"""
+- name: Ask the model from the node
+  kpro.llm.sglang_probe:
+    host: 10.77.0.101
+    served_name: qwen
+    api_key: "{{ __key.content | b64decode | trim }}"
+  delegate_to: "{{ pct_node }}"
+"""
+
+RETURN = r"""
+url:
+  description: The endpoint.
+  returned: success
+  type: str
+  sample: http://10.77.0.101:30000/v1
+model:
+  description: Name of the model that answered.
+  returned: success
+  type: str
+  sample: qwen
+context_length:
+  description: Longest prompt and answer together that the server takes, in tokens; 0 if it does not say.
+  returned: success
+  type: int
+  sample: 65536
+answer:
+  description: What the model said.
+  returned: success
+  type: str
+  sample: Paris
+completion_tokens:
+  description: Tokens of the answer.
+  returned: success
+  type: int
+  sample: 2
+seconds:
+  description: Time of the question, first byte to last, as the client saw it.
+  returned: success
+  type: float
+  sample: 0.31
+tokens_per_s:
+  description: Tokens of that one answer by its time, prompt processing included.
+  returned: success
+  type: float
+  sample: 6.4
+warnings_found:
+  description: Signs that the service is worse than expected.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._chat import answer_fault, answer_pattern, chat_answer, chat_request, served_models
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._http_client import HttpAnswer, HttpClient
+from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
+from ansible_collections.kpro.llm.plugins.module_utils._probe import shortfalls
+
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "host": {"type": "str", "required": True},
+    "port": {"type": "int", "default": 30000},
+    "api_key": {"type": "str", "default": "", "no_log": True},
+    "served_name": {"type": "str", "required": True},
+    "question": {"type": "str", "default": "What is the capital of France? Answer with one word."},
+    "answer_pattern": {"type": "str", "default": "paris"},
+    "max_tokens": {"type": "int", "default": 64, "no_log": False},
+    "timeout_s": {"type": "int", "default": 120},
+    "expected": {"type": "dict", "default": {}},
+}
+
+
+def main_result(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
+    """Look up the model, ask the question."""
+    pattern = answer_pattern(params["answer_pattern"])
+    client = HttpClient(params["host"], params["port"], params["api_key"])
+    url = f"http://{params['host']}:{params['port']}/v1"
+    context_length = _model(client, params, url)
+    body = chat_request(params["served_name"], params["question"], max_tokens=params["max_tokens"])
+    reply = client.post("/v1/chat/completions", body, params["timeout_s"])
+    answer = chat_answer(reply.json()) if reply.status == 200 else None
+    if answer is None:
+        raise KproError(url, f"the question was not answered ({_words(reply)})", "Run the playbook kpro.llm.deploy_qwen again, it finds the cause")
+    fault = answer_fault(answer, pattern)
+    if fault:
+        raise KproError(url, fault, "If the text is no language at all, weights or GPU peer copies are wrong: do not use this service", answer=answer.text)
+    measured = {
+        "context_length": context_length,
+        "tokens_per_s": round(answer.completion_tokens / reply.seconds, 1) if reply.seconds > 0 else 0.0,
+    }
+    return {
+        "changed": False,
+        "url": url,
+        "model": params["served_name"],
+        "answer": answer.text,
+        "completion_tokens": answer.completion_tokens,
+        "seconds": round(reply.seconds, 3),
+        "warnings_found": shortfalls(measured, params["expected"]),
+        **measured,
+    }
+
+
+def _model(client: HttpClient, params: dict[str, t.Any], url: str) -> int:
+    reply = client.get("/v1/models", params["timeout_s"])
+    if reply.status in (401, 403):
+        raise KproError(url, f"it refuses the API key (status {reply.status})", "Pass the key from /etc/kpro-llm/api_key of the container")
+    if reply.status != 200:
+        raise KproError(url, f"no list of models ({_words(reply)})", "Check address, port and firewall between here and the container")
+    models = {model.name: model for model in served_models(reply.json())}
+    if params["served_name"] not in models:
+        raise KproError(url, f"it serves {', '.join(models) or 'no model'}, not {params['served_name']}", "Another server may have the port")
+    return models[params["served_name"]].context_length
+
+
+def _words(reply: HttpAnswer) -> str:
+    return reply.error or f"status {reply.status}: {' '.join(reply.text.split())[:200]}"
+
+
+def main() -> None:
+    run_module(main_result, ARGUMENT_SPEC)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+#!/usr/bin/python
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sglang_service
+short_description: Keep the SGLang service of a container as described
+version_added: 1.0.0
+author: kpro (@kpro)
+description:
+  - Writes the files of one systemd service that runs SGLang (unit, engine configuration, environment, gate, launcher) from texts that
+    were rendered on the controller, and starts, restarts or stops the service.
+  - The service is restarted only if the process that runs was started with something else than what is wanted. Comments do not count.
+  - Options are checked by the installed engine's own parser before anything is written.
+  - Each deliberate start is preceded by C(systemctl reset-failed), so that the unit's start limit counts only automatic restarts.
+  - The API key never appears in an argument vector, a diff or the result. Where the text of O(config_text) holds V(@KPRO_API_KEY@), the
+    key is filled in on the target.
+extends_documentation_fragment:
+  - kpro.llm.attributes
+options:
+  unit:
+    description: Name of the systemd unit.
+    type: str
+    default: kpro-sglang.service
+  state:
+    description: Whether the service runs (and starts at boot) or not (and does not).
+    type: str
+    choices: [started, stopped]
+    default: started
+  unit_text:
+    description: Text of the unit file. Needed for O(state=started).
+    type: str
+  config_text:
+    description: Text of the engine's YAML configuration. Needed for O(state=started).
+    type: str
+  environment_text:
+    description:
+      - Text of the environment file. The module adds one line to it, the digest of all texts, by which it knows later what the process was started with.
+    type: str
+    default: ""
+  gate_text:
+    description: Text of the program that decides before each start whether the engine may start. Needed for O(state=started).
+    type: str
+  launcher_text:
+    description: Text of the program that starts the engine in its own Python. Needed for O(state=started).
+    type: str
+  unit_path:
+    description: Where the unit file lies. The default is C(/etc/systemd/system) and the unit's name.
+    type: path
+  config_path:
+    description: Where the engine's configuration lies.
+    type: path
+    default: /etc/kpro-llm/sglang.yaml
+  environment_path:
+    description: Where the environment file lies.
+    type: path
+    default: /etc/kpro-llm/sglang.env
+  gate_path:
+    description: Where the gate lies.
+    type: path
+    default: /usr/local/lib/kpro-llm/sglang_gate.py
+  launcher_path:
+    description: Where the launcher lies.
+    type: path
+    default: /usr/local/lib/kpro-llm/sglang_launch.py
+  started_path:
+    description: The note that the gate leaves at each start.
+    type: path
+    default: /run/kpro-sglang/started.json
+  api_key_path:
+    description: File (mode 0600) that keeps the API key.
+    type: path
+    default: /etc/kpro-llm/api_key
+  api_key_source:
+    description:
+      - V(generated) makes a key once and keeps it.
+      - V(given) takes O(api_key).
+      - V(none) is for a service without a key; everybody who reaches the port may use it.
+    type: str
+    choices: [generated, given, none]
+    default: generated
+  api_key:
+    description: The key for O(api_key_source=given).
+    type: str
+  user:
+    description: User that the service runs as; it must exist.
+    type: str
+    default: sglang
+  group:
+    description: Group that may read the engine's configuration.
+    type: str
+    default: sglang
+  engine_python:
+    description: Python of the engine's environment, for the check of the options. Empty skips the check.
+    type: path
+  engine_version:
+    description: Version of the engine, for the run identity.
+    type: str
+    default: ""
+  model_path:
+    description: Folder of the model, for the run identity.
+    type: str
+    default: ""
+  served_name:
+    description: Name under which the model is served, for the run identity.
+    type: str
+    default: ""
+  force_restart:
+    description: Restart a running service although nothing changed.
+    type: bool
+    default: false
+  start_timeout_s:
+    description: Seconds that systemd may take to start the first program of the unit.
+    type: int
+    default: 120
+  stop_timeout_s:
+    description: Seconds that a stop may take, requests in flight included; then the service's processes are killed.
+    type: int
+    default: 240
+seealso:
+  - module: kpro.llm.sglang_ready
+"""
+
+EXAMPLES = r"""
+- name: Run the service
+  kpro.llm.sglang_service:
+    unit_text: "{{ lookup('ansible.builtin.template', 'kpro-sglang.service.j2') }}"
+    config_text: "{{ lookup('ansible.builtin.template', 'sglang.yaml.j2') }}"
+    environment_text: "{{ lookup('ansible.builtin.template', 'sglang.env.j2') }}"
+    gate_text: "{{ lookup('ansible.builtin.template', 'gate.py.j2') }}"
+    launcher_text: "{{ lookup('ansible.builtin.file', 'launch.py') }}"
+    engine_python: /opt/kpro-llm/sglang/venv/bin/python
+  register: __service
+
+- name: Stop the service and keep its files
+  kpro.llm.sglang_service:
+    state: stopped
+"""
+
+RETURN = r"""
+identity:
+  description: Who runs now; pass it to M(kpro.llm.sglang_ready).
+  returned: success
+  type: dict
+  sample:
+    unit: kpro-sglang.service
+    invocation_id: 3f1c2f6f0d5b4b1f9e3d1f7b0f6f2a55
+    boot_id: 7b0c2f1a-6d0f-4a3c-9a52-0f5b7c1a1c11
+    main_pid: 412
+    main_start_ticks: 91823
+    n_restarts: 0
+    engine_version: 0.5.23
+    model_path: /srv/models/Qwen/Qwen3.6-27B
+    served_name: qwen
+restarted:
+  description: Whether the service was started or restarted (in check mode, would be).
+  returned: success
+  type: bool
+plan:
+  description: What was (in check mode, would be) done, one sentence for each step.
+  returned: success
+  type: list
+  elements: str
+api_key_path:
+  description: File in the container that holds the API key; empty without a key.
+  returned: success
+  type: str
+"""
+
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._changes import Change, plan_result
+from ansible_collections.kpro.llm.plugins.module_utils._engine_parser import EngineParser
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
+from ansible_collections.kpro.llm.plugins.module_utils._service_edge import put_service_file, read_service_files, read_start_note
+from ansible_collections.kpro.llm.plugins.module_utils._service_files import TEXTS, plan_diff, wanted_service
+from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServicePresent, ServiceWanted, plan_service
+from ansible_collections.kpro.llm.plugins.module_utils._service_text import environment_of, settings_text
+from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
+
+_TEXT = {"type": "str"}
+_PATH = {"type": "path"}
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "unit": {"type": "str", "default": "kpro-sglang.service"},
+    "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
+    "unit_text": _TEXT,
+    "config_text": _TEXT,
+    "environment_text": {"type": "str", "default": ""},
+    "gate_text": _TEXT,
+    "launcher_text": _TEXT,
+    "unit_path": _PATH,
+    "config_path": {"type": "path", "default": "/etc/kpro-llm/sglang.yaml"},
+    "environment_path": {"type": "path", "default": "/etc/kpro-llm/sglang.env"},
+    "gate_path": {"type": "path", "default": "/usr/local/lib/kpro-llm/sglang_gate.py"},
+    "launcher_path": {"type": "path", "default": "/usr/local/lib/kpro-llm/sglang_launch.py"},
+    "started_path": {"type": "path", "default": "/run/kpro-sglang/started.json"},
+    "api_key_path": {"type": "path", "default": "/etc/kpro-llm/api_key", "no_log": False},
+    "api_key_source": {"type": "str", "choices": ["generated", "given", "none"], "default": "generated", "no_log": False},
+    "api_key": {"type": "str", "no_log": True},
+    "user": {"type": "str", "default": "sglang"},
+    "group": {"type": "str", "default": "sglang"},
+    "engine_python": _PATH,
+    "engine_version": {"type": "str", "default": ""},
+    "model_path": {"type": "str", "default": ""},
+    "served_name": {"type": "str", "default": ""},
+    "force_restart": {"type": "bool", "default": False},
+    "start_timeout_s": {"type": "int", "default": 120},
+    "stop_timeout_s": {"type": "int", "default": 240},
+}
+
+
+def observe(params: dict[str, t.Any], paths: dict[str, str], systemd: Systemd) -> ServicePresent:
+    """Read what is there."""
+    digest, invocation_id = read_start_note(params["started_path"])
+    return ServicePresent(read_service_files(paths), systemd.state(), digest, invocation_id)
+
+
+def check_options(params: dict[str, t.Any], present: ServicePresent, wanted: ServiceWanted, check_mode: bool) -> None:
+    """Let the engine's parser judge a new configuration, before anything is written."""
+    if not params["engine_python"] or not wanted.running:
+        return
+    have = present.files
+    same = all(
+        file.role in have and settings_text(have[file.role].text or "") == settings_text(file.text or "")
+        for file in wanted.files
+        if file.role in ("config", "environment")
+    )
+    if same:
+        return
+    parser = EngineParser(params["engine_python"])
+    if parser.installed:
+        parser.check(params["config_text"], environment_of(params["environment_text"]))
+    elif not check_mode:
+        raise KproError(params["engine_python"], "the engine's Python is not there", "Run the role kpro.llm.sglang_runtime first")
+
+
+def apply(change: Change, params: dict[str, t.Any], wanted: ServiceWanted, systemd: Systemd) -> None:
+    """Do one step."""
+    step, *arguments = change.action
+    files = {file.role: file for file in wanted.files}
+    if step in ("write", "permit"):
+        put_service_file(files[arguments[0]], whole=step == "write")
+    elif step == "daemon_reload":
+        systemd.daemon_reload()
+    elif step == "enable":
+        systemd.enable()
+    elif step == "disable":
+        systemd.disable()
+    else:
+        systemd.stop(params["stop_timeout_s"])
+        if step == "restart":
+            systemd.start(params["start_timeout_s"])
+
+
+def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Observe, plan, apply."""
+    systemd = Systemd(params["unit"])
+    paths = _paths(params)
+    present = observe(params, paths, systemd)
+    wanted = wanted_service(params, paths, present) if params["state"] == "started" else ServiceWanted((), "", running=False)
+    check_options(params, present, wanted, check_mode)
+    changes = plan_service(present, wanted)
+    if not check_mode:
+        for change in changes:
+            apply(change, params, wanted, systemd)
+        _assert_written(params, paths, wanted, systemd)
+    names = {name: params[name] for name in ("engine_version", "model_path", "served_name")}
+    has_key = any(file.role == "api_key" for file in wanted.files)
+    return {
+        **plan_result(changes),
+        "diff": plan_diff(changes, wanted),
+        "identity": systemd.identity(systemd.state(), **names).as_dict(),
+        "restarted": any(change.action[0] == "restart" for change in changes),
+        "api_key_path": params["api_key_path"] if has_key else "",
+    }
+
+
+def _paths(params: dict[str, t.Any]) -> dict[str, str]:
+    paths = {role: params[f"{role}_path"] for role in (*TEXTS, "api_key")}
+    paths["unit"] = paths["unit"] or f"/etc/systemd/system/{params['unit']}"
+    return paths
+
+
+def _assert_written(params: dict[str, t.Any], paths: dict[str, str], wanted: ServiceWanted, systemd: Systemd) -> None:
+    left = [change.sentence for change in plan_service(observe(params, paths, systemd), wanted) if change.action[0] in ("write", "permit", "enable")]
+    if left:
+        raise KproError(params["unit"], f"after writing, this is still to be done: {'; '.join(left)}", "Look for another tool that writes these files")
+
+
+def main() -> None:
+    run_module(main_result, ARGUMENT_SPEC)
+
+
+if __name__ == "__main__":
+    main()
