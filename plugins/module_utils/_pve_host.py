@@ -17,21 +17,22 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import FileState
 
-PVE = pathlib.Path("/etc/pve")
-LOCKS = pathlib.Path("/run/lock/lxc")
 LOCK_WAIT_S = 10.0  # as PVE::LXC::Config::lock_config waits
 
 
 class Host:
     """The node on which this process runs.
 
-    :param pve: Proxmox's configuration folder.
-    :param locks: folder of its configuration locks.
+    :param root: where its file tree begins.
     """
 
-    def __init__(self, pve: pathlib.Path = PVE, locks: pathlib.Path = LOCKS) -> None:
-        self._pve = pve
-        self._locks = locks
+    def __init__(self, root: pathlib.Path = pathlib.Path("/")) -> None:
+        self._root = root
+        self._pve = root / "etc/pve"
+        self._locks = root / "run/lock/lxc"
+
+    def _at(self, path: str) -> pathlib.Path:
+        return self._root / path.lstrip("/")
 
     @property
     def node(self) -> str:
@@ -43,35 +44,31 @@ class Host:
         """True if this process may use the API without restriction."""
         return os.geteuid() == 0
 
-    @staticmethod
-    def look(path: str) -> FileState:
+    def look(self, path: str) -> FileState:
         """Return what is at a path; links are followed."""
         try:
-            found = os.stat(path)
-        except FileNotFoundError:
+            found = self._at(path).stat()
+        except (FileNotFoundError, NotADirectoryError):
             return FileState(path, "absent")
         mode = found.st_mode
         kind = "folder" if stat.S_ISDIR(mode) else "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "file"
         return FileState(path, kind, stat.S_IMODE(mode), found.st_uid, found.st_gid)
 
-    @staticmethod
-    def make_folder(path: str, uid: int, gid: int) -> None:
+    def make_folder(self, path: str, uid: int, gid: int) -> None:
         """Make a folder 0755 with this owner; missing parents belong to root."""
-        folder = pathlib.Path(path)
+        folder = self._at(path)
         folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         folder.mkdir(mode=0o755)
         os.chown(folder, uid, gid)
         folder.chmod(0o755)
 
-    @staticmethod
-    def has_bridge(name: str) -> bool:
+    def has_bridge(self, name: str) -> bool:
         """Tell whether the node has a network interface of this name."""
-        return pathlib.Path("/sys/class/net", name).exists()
+        return self._at(f"/sys/class/net/{name}").exists()
 
-    @staticmethod
-    def majors_text() -> str:
+    def majors_text(self) -> str:
         """Return ``/proc/devices``."""
-        return pathlib.Path("/proc/devices").read_text(encoding="utf-8")
+        return self._at("/proc/devices").read_text(encoding="utf-8")
 
     def guest_files(self, kind: str) -> dict[int, str]:
         """Return the configuration files of this node's containers (``lxc``) or VMs (``qemu-server``) by id."""

@@ -9,12 +9,12 @@ import stat
 import sys
 
 import pytest
-from pve_recordings import FIXTURES, pvesh_steps, step
 
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_text as text
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveError, Pvesh, PveTimeout
 from ansible_collections.kpro.llm.plugins.module_utils._pve_tasks import Tasks
+from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import FIXTURES, pvesh_steps, step
 
 # Answers each call as the real program did; a call that was not recorded is a failure of the test.
 REPLAY = """#!{python}

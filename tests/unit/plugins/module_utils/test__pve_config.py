@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import pytest
-from pve_recordings import scenario, step, writes
 
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
+from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import scenario, step, writes
 
 WRITTEN_AT_ONCE = ["config-scalars", "config-tags", "config-startup-onboot", "config-mp", "config-dev"]
 WRITTEN_AT_ONCE += ["config-dev-properties", "config-net"]

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import pytest
-from pve_recordings import failure_case
 
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_gpus as gpu_rules
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._pve_config import Config, read_config_file
+from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import failure_case
 
 ROWS = [
     {"uuid": "GPU-bbbb", "minor": 0, "bus_id": "0000:C1:00.0", "name": "NVIDIA RTX A6000"},

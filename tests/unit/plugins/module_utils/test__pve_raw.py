@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import pytest
-from pve_recordings import failure_case, step
 
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_raw
 from ansible_collections.kpro.llm.plugins.module_utils._pve_config import read_config_file
+from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import failure_case, step
 
 MAJORS = {195: "nvidia", 236: "nvidia-caps", 510: "nvidia-uvm", 10: "misc", 507: "hidraw"}
 

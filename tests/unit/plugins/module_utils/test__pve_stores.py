@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import pytest
-from pve_recordings import step
 
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_stores as stores
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import step
 
 ROWS = step("info-storage", 4)["response"]["body"]["data"]
 STORED = step("info-storage", 12)["response"]["body"]["data"]
