@@ -75,9 +75,7 @@ def binding_findings(gpus: t.Iterable[PciGpu]) -> list[Finding]:
         "nouveau": "nouveau lets go at the next reboot once it is blacklisted and the initramfs is rebuilt",
     }
     return [
-        Finding("foreign_driver", "error", f"GPU {gpu.bus_id}", f"it is bound to {gpu.driver}", remedies[gpu.driver])
-        for gpu in gpus
-        if gpu.driver in remedies
+        Finding("foreign_driver", "error", f"GPU {gpu.bus_id}", f"it is bound to {gpu.driver}", remedies[gpu.driver]) for gpu in gpus if gpu.driver in remedies
     ]
 
 
@@ -117,11 +115,23 @@ def _node_finding(path: str, node: DeviceNode | None, number: tuple[int, int], p
 def nvml_findings(report: NvmlReport, loaded: DriverVersion | None, expected: int) -> list[Finding]:
     """Return why NVML gives no or fewer GPUs than the kernel knows; ``expected`` is the kernel's count."""
     if loaded is None:
-        return [Finding("driver_not_loaded", "error", "NVIDIA driver", "the kernel runs none: /proc/driver/nvidia/version is missing", "Install the driver on the node")]
+        return [
+            Finding(
+                "driver_not_loaded", "error", "NVIDIA driver", "the kernel runs none: /proc/driver/nvidia/version is missing", "Install the driver on the node"
+            )
+        ]
     if report.error:
         return [Finding("nvml_fails", "error", report.source, f"{report.error} (code {report.error_code})")]
     if len(report.gpus) < expected:
-        return [Finding("gpu_lost", "error", "GPUs", f"the kernel knows {expected}, {report.source} lists {len(report.gpus)}", "Look for Xid messages in the node's kernel log")]
+        return [
+            Finding(
+                "gpu_lost",
+                "error",
+                "GPUs",
+                f"the kernel knows {expected}, {report.source} lists {len(report.gpus)}",
+                "Look for Xid messages in the node's kernel log",
+            )
+        ]
     return []
 
 

@@ -11,9 +11,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import Gpu, NvmlReport, PciGpu
 
 
-def merged_gpus(
-    report: NvmlReport, known: t.Sequence[Gpu], pci: t.Sequence[PciGpu], passed: t.Collection[str] | None
-) -> tuple[str, tuple[Gpu, ...]]:
+def merged_gpus(report: NvmlReport, known: t.Sequence[Gpu], pci: t.Sequence[PciGpu], passed: t.Collection[str] | None) -> tuple[str, tuple[Gpu, ...]]:
     """Return the source and the GPUs, sorted by bus id.
 
     :param report: NVML's or nvidia-smi's.

@@ -32,7 +32,8 @@ QUERY = ("nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader
 
 def report_of_csv(text: str) -> NvmlReport:
     """Return what the answer to ``QUERY`` says; a field in brackets (``[N/A]``) is unknown."""
-    rows = [dict(zip(FIELDS, (word.strip() for word in line.split(",")))) for line in text.splitlines() if line.count(",") >= len(FIELDS) - 1]
+    lines = (line.split(",") for line in text.splitlines())
+    rows = [dict(zip(FIELDS, (word.strip() for word in words), strict=True)) for words in lines if len(words) == len(FIELDS)]
     version = next((row["driver_version"] for row in rows), None)
     return NvmlReport("nvidia-smi", version, gpus=tuple(_gpu(row) for row in rows))
 

@@ -91,7 +91,7 @@ class Nvml:
         """Return driver, GPUs, programs and connections as the library sees them."""
         handles = self._handles()
         gpus = tuple(self._gpu(index, handle) for index, handle in enumerate(handles))
-        processes = tuple(each for gpu, handle in zip(gpus, handles) for each in self._processes(gpu.uuid or "", handle))
+        processes = tuple(each for gpu, handle in zip(gpus, handles, strict=True) for each in self._processes(gpu.uuid or "", handle))
         return NvmlReport("nvml", self._text("nvmlSystemGetDriverVersion"), self._cuda_version(), gpus, processes, self._links(gpus, handles))
 
     def _call(self, name: str, *arguments: t.Any) -> None:
@@ -187,16 +187,12 @@ class Nvml:
                 continue
             except AttributeError:
                 return []
-            return [
-                GpuProcess(uuid, each.pid, None if each.used == _NOT_AVAILABLE else each.used // MIB) for each in out[: count.value]
-            ]
+            return [GpuProcess(uuid, each.pid, None if each.used == _NOT_AVAILABLE else each.used // MIB) for each in out[: count.value]]
         return []
 
     def _links(self, gpus: tuple[Gpu, ...], handles: list[ctypes.c_void_p]) -> tuple[Link, ...]:
         pairs = [(one, other) for one in range(len(gpus)) for other in range(one + 1, len(gpus))]
-        return tuple(
-            Link(gpus[one].uuid or "", gpus[other].uuid or "", self._level(gpus[other], handles[one], handles[other])) for one, other in pairs
-        )
+        return tuple(Link(gpus[one].uuid or "", gpus[other].uuid or "", self._level(gpus[other], handles[one], handles[other])) for one, other in pairs)
 
     def _level(self, other_gpu: Gpu, one: ctypes.c_void_p, other: ctypes.c_void_p) -> str:
         bridges = sum(self._link_leads_to(one, number, other_gpu) for number in range(_MAX_LINKS))

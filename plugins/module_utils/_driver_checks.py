@@ -1,0 +1,128 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What stops a driver's installation before anything is changed. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import Flavour, version_key
+
+# PCI device ids from here on are Turing or newer: TU10x starts at 0x1e02, Volta ends at 0x1df6.
+FIRST_TURING_ID = 0x1E00
+LAST_BRANCH_BEFORE_TURING = 580
+FIRST_OPEN_ONLY_BRANCH = 620
+_DRIVER_PACKAGE = re.compile(
+    r"^(cuda-drivers|firmware-nvidia-|libcuda1|libnvidia-(?!container)|"
+    r"nvidia-(alternative|dkms|driver|headless|kernel|modprobe|open|persistenced|smi|utils)|xserver-xorg-video-nvidia)"
+)
+
+
+def check_version(version: str) -> None:
+    """Refuse what is no full driver version.
+
+    :raises KproError: a branch (580) or a pattern is not enough: node and containers need the same files.
+    """
+    if not re.fullmatch(r"\d{3,4}\.\d{2,3}(\.\d{2})?", version):
+        raise KproError("driver version", f"'{version}' is no full version such as 580.173.02", "Give all its components")
+
+
+def foreign_packages(dpkg_text: str) -> tuple[str, ...]:
+    """Return installed driver packages, "name version", in the output of ``dpkg-query`` ("status name version" lines)."""
+    rows = (line.split() for line in dpkg_text.splitlines())
+    return tuple(f"{row[1]} {row[2]}" for row in rows if len(row) == 3 and row[0] == "ii" and _DRIVER_PACKAGE.match(row[1]))
+
+
+def wanted_flavour(wanted: Wanted, present: Present) -> Flavour:
+    """Return the kernel module's flavour to install.
+
+    :raises KproError: GPU generation, branch and wish do not go together.
+    """
+    old = [gpu.bus_id for gpu in present.pci if int(gpu.device_id, 16) < FIRST_TURING_ID]
+    new = [gpu.bus_id for gpu in present.pci if gpu.bus_id not in old]
+    branch = version_key(wanted.version)[0]
+    if old and branch > LAST_BRANCH_BEFORE_TURING:
+        raise KproError(f"GPU {', '.join(old)}", f"older than Turing, which driver {wanted.version} no longer supports", "Take a version of branch 580")
+    if old and new and wanted.flavour == "open":
+        raise KproError(f"GPU {', '.join(old)}", "older than Turing: the open kernel module can't drive it", "Choose the proprietary kernel module")
+    if wanted.flavour == "proprietary" and branch >= FIRST_OPEN_ONLY_BRANCH:
+        raise KproError(f"driver {wanted.version}", "its branch has no proprietary kernel module any more", "Choose the open kernel module")
+    if wanted.flavour in ("open", "proprietary"):
+        return t.cast(Flavour, wanted.flavour)
+    return "proprietary" if old else "open"
+
+
+def check_node(wanted: Wanted, present: Present) -> None:
+    """Refuse to go on where another source or driver has the GPUs, or consent is missing.
+
+    :raises KproError: naming what is in the way.
+    """
+    check_sources(wanted, present, "gpu_node__driver_source")
+    vfio = [gpu.bus_id for gpu in present.pci if gpu.driver == "vfio-pci"]
+    if vfio and len(vfio) == len(present.pci):
+        raise KproError(
+            f"GPU {', '.join(vfio)}",
+            "it is bound to vfio-pci, for use in a VM",
+            "Remove it from the VM (hostpci) and from vfio-pci's ids, then reboot the node",
+        )
+    if not present.pci and present.loaded is None:
+        raise KproError("GPU", "no NVIDIA controller is on the PCI bus", "Look at lspci -nn | grep -i nvidia on the node")
+    check_replace(wanted, present)
+    check_users(wanted, present)
+
+
+def check_users(wanted: Wanted, present: Present) -> None:
+    """Refuse to swap a driver that is in use: its modules can't be unloaded, and the vendor's installer stops half-way.
+
+    :raises KproError: naming who uses it.
+    """
+    loaded = present.loaded.version if present.loaded else wanted.version
+    disk = present.on_disk.version if present.on_disk else wanted.version
+    if present.users and loaded != wanted.version and disk != wanted.version:
+        raise KproError(
+            "NVIDIA driver",
+            f"{loaded} is in use by {'; '.join(present.users)} and can't be replaced by {wanted.version}",
+            "Stop them, then run again",
+            users=list(present.users),
+        )
+
+
+def check_sources(wanted: Wanted, present: Present, option: str) -> None:
+    """Refuse a second source of the driver beside the vendor's package.
+
+    :raises KproError: driver packages are installed.
+    """
+    if present.foreign_packages:
+        names = [text.split()[0] for text in present.foreign_packages]
+        raise KproError(
+            "NVIDIA driver",
+            f"it is installed from Debian packages ({', '.join(present.foreign_packages[:6])}{' ...' if len(names) > 6 else ''}), "
+            f"and {wanted.version} was asked for as vendor package: mixed installs end in version mismatches",
+            f"Remove them (apt-get purge {' '.join(names)}), or choose another source ({option})",
+            packages=names,
+        )
+
+
+def check_replace(wanted: Wanted, present: Present) -> None:
+    """Refuse to replace another version without consent.
+
+    :raises KproError: another version is there, and ``replace`` is not set.
+    """
+    others = {
+        "loaded": present.loaded.version if present.loaded else None,
+        "on disk": present.on_disk.version if present.on_disk else None,
+        "its libraries": present.nvml_library or present.cuda_library,
+    }
+    there = {place: version for place, version in others.items() if version and version != wanted.version}
+    if there and not wanted.replace:
+        words = ", ".join(f"{version} ({place})" for place, version in there.items())
+        raise KproError(
+            "NVIDIA driver",
+            f"{words} is there, {wanted.version} is wanted",
+            "Allow the change with gpu_node__replace_driver: true, or ask for the version that is there",
+            present=there,
+        )

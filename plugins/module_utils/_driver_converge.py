@@ -1,0 +1,130 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Observe, plan, apply for a driver. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._changes import plan_result
+from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import check_node, check_sources, check_version
+from ansible_collections.kpro.llm.plugins.module_utils._driver_edge import DriverEdge, record_path
+from ansible_collections.kpro.llm.plugins.module_utils._driver_fetch import Package
+from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
+from ansible_collections.kpro.llm.plugins.module_utils._driver_plan import DriverPlan, node_plan, userland_plan
+from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import node_steps, package_name, package_path, package_url, userland_steps
+from ansible_collections.kpro.llm.plugins.module_utils._driver_worker import Job
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._long_job import LongJob
+
+
+class Driver:
+    """One driver on one system.
+
+    :param job: gives the long job of a version; its unit's name is always the same.
+    """
+
+    def __init__(self, edge: DriverEdge, job: t.Callable[[str], LongJob], poll_s: float) -> None:
+        self._edge = edge
+        self._job = job
+        self._poll_s = poll_s
+
+    def converge(self, wanted: Wanted, check_mode: bool) -> dict[str, t.Any]:
+        """Bring the system to what is wanted, or say what that takes; returns the module's result.
+
+        :raises KproError: something is in the way, or a step failed.
+        """
+        present = self._observe(wanted)
+        wanted = resolved(wanted, present)
+        job = self._job(wanted.version)
+        attached = not check_mode and (job.running() or job.unread())
+        if attached:
+            answer = job.wait(self._poll_s)
+            if not answer.finished:
+                return {"changed": True, "finished": False, "progress": answer.progress}
+            present = self._observe(wanted)
+        plan = make_plan(wanted, present)
+        if check_mode or not plan.changes:
+            return self._result(wanted, present, plan, plan, attached)
+        for change in plan.first_changes:
+            self._edge.apply(change)
+        if plan.long_actions:
+            job.start("_driver_worker", self._work(wanted, present, plan).to_dict(), f"kpro.llm: NVIDIA driver {wanted.version}")
+            answer = job.wait(self._poll_s)
+            if not answer.finished:
+                return {**self._result(wanted, present, plan, plan, True), "finished": False, "progress": answer.progress}
+        return self._finish(wanted, plan, attached)
+
+    def _finish(self, wanted: Wanted, first: DriverPlan, attached: bool) -> dict[str, t.Any]:
+        """Make the quick changes that are left, and insist that nothing is left then."""
+        plan = make_plan(wanted, self._observe(wanted))
+        if plan.long_actions:
+            raise KproError(
+                f"NVIDIA driver {wanted.version}",
+                f"its installation ended without an error, yet this is still to do: {'; '.join(change.sentence for change in plan.changes)}",
+                "See /var/log/nvidia-installer.log and dkms status there",
+            )
+        for change in plan.changes:
+            self._edge.apply(change)
+        present = self._observe(wanted)
+        left = make_plan(wanted, present)
+        if left.changes:
+            raise KproError(f"NVIDIA driver {wanted.version}", f"not as wanted after all steps: {'; '.join(change.sentence for change in left.changes)}")
+        return self._result(wanted, present, first, left, attached)
+
+    def _observe(self, wanted: Wanted) -> Present:
+        return self._edge.observe(wanted.scope, wanted.packages, wanted.persistence)
+
+    def _work(self, wanted: Wanted, present: Present, plan: DriverPlan) -> Job:
+        name = package_name(wanted.version)
+        package = Package(package_url(wanted.url, wanted.version), package_path(wanted.version), wanted.sha256, record_path(name))
+        steps = node_steps(wanted, present, plan.long_actions) if wanted.scope == "node" else userland_steps(wanted)
+        return Job(wanted.version, package, steps)
+
+    def _result(self, wanted: Wanted, present: Present, plan: DriverPlan, left: DriverPlan, changed: bool) -> dict[str, t.Any]:
+        result = plan_result(plan.changes)
+        return {
+            **result,
+            "changed": result["changed"] or changed,
+            "version": wanted.version,
+            "url": package_url(wanted.url, wanted.version),
+            "sha256": wanted.sha256 or self._edge.recorded_sha256(package_name(wanted.version)),
+            "loaded": present.loaded.version if present.loaded else None,
+            "flavour": present.loaded.flavour if present.loaded else None,
+            "users": list(present.users),
+            "reboot_needed": bool(left.reboot),
+            "reboot_reason": left.reboot,
+        }
+
+
+def make_plan(wanted: Wanted, present: Present) -> DriverPlan:
+    """Return the plan, after all that could stop it was looked at.
+
+    :raises KproError: something is in the way.
+    """
+    if wanted.scope == "node":
+        check_node(wanted, present)
+        return node_plan(wanted, present)
+    check_sources(wanted, present, "remove them from the container")
+    return userland_plan(wanted, present)
+
+
+def resolved(wanted: Wanted, present: Present) -> Wanted:
+    """Return what is wanted with the version settled: a container takes what the node's kernel runs.
+
+    :raises KproError: no full version, no driver visible in the container, or another one than the caller expects.
+    """
+    if wanted.scope == "userland":
+        if present.loaded is None:
+            raise KproError("NVIDIA driver", "/proc/driver/nvidia/version is not there: the node runs no driver", "Run the node's phase first")
+        if wanted.version and wanted.version != present.loaded.version:
+            raise KproError(
+                "NVIDIA driver",
+                f"the node's kernel runs {present.loaded.version}, {wanted.version} was asked for in the container",
+                "Run the node's phase first: both have to be the same",
+            )
+        wanted = dataclasses.replace(wanted, version=present.loaded.version)
+    check_version(wanted.version)
+    return wanted

@@ -1,0 +1,132 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Edge of nvidia_driver: observes a node or a container, and makes the quick changes. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
+from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command
+from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import foreign_packages
+from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Scope, Unit
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import Holder, ProcessFiles
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_host import GpuHost
+from ansible_collections.kpro.llm.plugins.module_utils._nvml import ask_nvml
+from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, read_text_file, write_text_file
+
+MANIFEST = "/var/lib/nvidia/log"
+RECORDS = "/var/lib/kpro-llm/driver"
+_FORMAT = "${db:Status-Abbrev} ${Package} ${Version}\\n"
+
+
+class DriverEdge:
+    """Reads and writes the system."""
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self._host = GpuHost(command)
+
+    def observe(self, scope: Scope, packages: t.Sequence[str], persistence: bool) -> Present:
+        """Return what is there; on a container only its own part is looked at."""
+        node = scope == "node"
+        known = self._host.proc_gpus()
+        pci = self._host.pci() if node else ()
+        minors = tuple(sorted(gpu.minor for gpu in known if gpu.minor is not None)) or tuple(range(len(pci)))
+        paths = files.node_files(minors, persistence) if node else files.userland_files()
+        kernels = self._host.kernels() if node else (self._host.kernel,)
+        installed = self._installed()
+        return Present(
+            kernel=self._host.kernel,
+            kernels=kernels,
+            loaded=self._host.loaded(),
+            on_disk=self._host.on_disk() if node else None,
+            nvml_library=self._host.library("libnvidia-ml.so.1"),
+            cuda_library=self._host.library("libcuda.so.1"),
+            runfile=_recorded_version(),
+            foreign_packages=foreign_packages(installed),
+            missing_packages=_missing(packages, installed),
+            kernels_without_headers=tuple(kernel for kernel in kernels if not os.path.exists(f"/lib/modules/{kernel}/build")),
+            modules=self._host.modules() if node else frozenset(),
+            dkms=self._host.dkms() if node else (),
+            pci=pci,
+            nodes=self._host.nodes(),
+            majors=self._host.majors(),
+            minors=minors,
+            users=self._users() if node else (),
+            files={path: _text(path) for path in paths},
+            units=self._units(files.node_units(persistence)) if node else {},
+            initramfs_tool=shutil.which("update-initramfs") is not None,
+        )
+
+    def apply(self, change: Change) -> None:
+        """Make one quick change.
+
+        :raises KproError: it can't be made.
+        """
+        kind = change.action[0]
+        if kind == "file":
+            _, path, text = change.action
+            write_text_file(TextFile(path, text, 0o644, "root", "root"))
+            if path == files.SYSUSERS:
+                self._command.check(["systemd-sysusers", path])
+            if path.startswith(files.UNIT_FOLDER):
+                self._command.check(["systemctl", "daemon-reload"])
+        elif kind == "unit":
+            self._command.check(["systemctl", "enable", "--quiet", change.action[1]])
+            self._command.check(["systemctl", "restart", change.action[1]], timeout_s=120.0)
+
+    def recorded_sha256(self, package: str) -> str:
+        """Return the SHA-256 with which a package was installed here, empty if it was not by us."""
+        return (_text(record_path(package)) or "").partition(" ")[0]
+
+    def _installed(self) -> str:
+        return self._command.run(["dpkg-query", "--show", f"--showformat={_FORMAT}"]).stdout
+
+    def _units(self, names: t.Sequence[str]) -> dict[str, Unit]:
+        """Return the units' states; one call for all."""
+        text = self._command.run(["systemctl", "show", "--property=Id,UnitFileState,ActiveState", *names]).stdout
+        states = {}
+        for block in text.strip().split("\n\n"):
+            rows = dict(line.partition("=")[::2] for line in block.splitlines())
+            states[rows.get("Id", "")] = Unit(rows.get("UnitFileState") == "enabled", rows.get("ActiveState") == "active")
+        return {name: states.get(name, Unit(False, False)) for name in names}
+
+    def _users(self) -> tuple[str, ...]:
+        """Return who uses a GPU, other than the persistence daemon: open device nodes, and memory that NVML counts."""
+        reader = ProcessFiles()
+        holders = {holder.pid: holder for holder in reader.holders()}
+        for process in ask_nvml().processes:
+            holders.setdefault(process.pid, reader.holder(process.pid))
+        return tuple(_words(holder) for holder in holders.values() if holder.unit != files.PERSISTENCE_UNIT)
+
+
+def record_path(package: str) -> str:
+    """Return where the SHA-256 of an installed package is kept."""
+    return f"{RECORDS}/{package}.sha256"
+
+
+def _words(holder: Holder) -> str:
+    where = f"container {holder.container}" if holder.container is not None else "the node"
+    return f"{holder.name or 'a process'} (pid {holder.pid}{f', {holder.unit}' if holder.unit else ''}) of {where}"
+
+
+def _text(path: str) -> str | None:
+    found = read_text_file(path)
+    return found.text if found else None
+
+
+def _missing(packages: t.Sequence[str], installed: str) -> tuple[str, ...]:
+    there = {row[1] for row in (line.split() for line in installed.splitlines()) if len(row) == 3 and row[0] == "ii"}
+    return tuple(name for name in packages if name not in there)
+
+
+def _recorded_version() -> str | None:
+    """Return the version in the first line of the installer's own record (``1.0-NNN (VERSION)``)."""
+    found = re.search(r"\(([\d.]+)\)", (_text(MANIFEST) or "").partition("\n")[0])
+    return found[1] if found else None

@@ -1,0 +1,135 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way from the driver that is there to the one that is wanted. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
+from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
+from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import wanted_flavour
+from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import CONTROL_MINOR, NVIDIA_MAJOR
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import version_key
+
+LONG_ACTIONS = ("initramfs", "install", "build", "load")
+
+
+@dataclasses.dataclass(frozen=True)
+class DriverPlan:
+    """Changes in the order in which they are made; ``reboot`` says why a reboot is needed after (or before) them."""
+
+    changes: tuple[Change, ...]
+    reboot: str = ""
+
+    @property
+    def long_actions(self) -> tuple[tuple[t.Any, ...], ...]:
+        """The actions that a worker does in its own unit."""
+        return tuple(change.action for change in self.changes if change.action[0] in LONG_ACTIONS)
+
+    @property
+    def first_changes(self) -> tuple[Change, ...]:
+        """The quick changes that come before the first long one."""
+        place = next((number for number, change in enumerate(self.changes) if change.action[0] in LONG_ACTIONS), len(self.changes))
+        return self.changes[:place]
+
+
+def node_plan(wanted: Wanted, present: Present) -> DriverPlan:
+    """Return the plan for a node."""
+    texts = files.node_files(present.minors, wanted.persistence)
+    early = {files.MODPROBE, files.PREFERENCES}
+    changes = _file_changes({path: text for path, text in texts.items() if path in early}, present)
+    if "nouveau" in present.modules:
+        reason = f"nouveau holds {', '.join(gpu.bus_id for gpu in present.pci if gpu.driver == 'nouveau') or 'the GPUs'} until the next boot"
+        return DriverPlan((*changes, *_initramfs(changes, present)), reason)
+    changes += _initramfs(changes, present)
+    work, reboot = _driver_changes(wanted, present)
+    changes += work
+    late = _file_changes({path: text for path, text in texts.items() if path not in early}, present)
+    changes += late
+    if not reboot:
+        changes += _unit_changes(files.node_units(wanted.persistence), present, {change.action[1] for change in late})
+    return DriverPlan(tuple(changes), reboot)
+
+
+def userland_plan(wanted: Wanted, present: Present) -> DriverPlan:
+    """Return the plan for a container."""
+    changes = _file_changes(files.userland_files(), present)
+    if not present.libraries_are(wanted.version):
+        before = present.nvml_library or present.cuda_library
+        changes.append(Change("Install the driver's userland", before, wanted.version, ("install",)))
+    return DriverPlan(tuple(changes))
+
+
+def _driver_changes(wanted: Wanted, present: Present) -> tuple[list[Change], str]:
+    """Return installation, build for other kernels, and (re)loading; and why a reboot is needed."""
+    changes: list[Change] = []
+    disk = present.on_disk.version if present.on_disk else None
+    loaded = present.loaded.version if present.loaded else None
+    install = needs_install(wanted, present)
+    swap = loaded is not None and (loaded != wanted.version or (install and disk != wanted.version))
+    if install:
+        flavour = wanted_flavour(wanted, present)
+        before = f"{disk} ({present.on_disk.flavour})" if present.on_disk else None
+        changes.append(Change("Install the NVIDIA driver", before, f"{wanted.version} ({flavour})", ("install", flavour)))
+    for kernel in kernels_to_build(wanted, present, install):
+        changes.append(Change(f"Build the kernel module for {kernel}", None, wanted.version, ("build", kernel)))
+    if swap and present.users and not install:
+        return changes, f"driver {loaded} is loaded and used by {', '.join(present.users)}"
+    if swap or loaded is None or "nvidia_uvm" not in present.modules:
+        changes.append(Change("Load the kernel modules", loaded, wanted.version, ("load",)))
+    return changes, ""
+
+
+def needs_install(wanted: Wanted, present: Present) -> bool:
+    """Say whether the vendor's package has to run: module, libraries or DKMS's record are not those of the wanted version."""
+    disk = present.on_disk
+    if disk is None or disk.version != wanted.version or not present.libraries_are(wanted.version):
+        return True
+    if wanted.flavour != "auto" and disk.flavour != wanted.flavour:
+        return True
+    return not any(entry.version == wanted.version for entry in present.dkms)
+
+
+def kernels_to_build(wanted: Wanted, present: Present, install: bool) -> list[str]:
+    """Return kernels that lack the module: the running one, and the newest installed one, which the next boot takes."""
+    newest = max(present.kernels, key=version_key)
+    kernels = [kernel for kernel in dict.fromkeys((present.kernel, newest)) if not present.built_for(wanted.version, kernel)]
+    # The package's own build is for the running kernel.
+    return [kernel for kernel in kernels if not (install and kernel == present.kernel)]
+
+
+def nodes_right(present: Present) -> bool:
+    """Say whether every device node is there, with the kernel's number and open to all."""
+    uvm = present.majors.get("nvidia-uvm")
+    if uvm is None:
+        return False
+    wanted = {"/dev/nvidiactl": (NVIDIA_MAJOR, CONTROL_MINOR), "/dev/nvidia-uvm": (uvm, 0), "/dev/nvidia-uvm-tools": (uvm, 1)}
+    wanted |= {f"/dev/nvidia{minor}": (NVIDIA_MAJOR, minor) for minor in present.minors}
+    there = {node.path: (node.major, node.minor) for node in present.nodes if node.kind == "character" and node.mode == "0666"}
+    return all(there.get(path) == number for path, number in wanted.items())
+
+
+def _file_changes(texts: t.Mapping[str, str], present: Present) -> list[Change]:
+    return [Change(f"Write {path}", present.files.get(path), text, ("file", path, text)) for path, text in texts.items() if present.files.get(path) != text]
+
+
+def _initramfs(changes: t.Sequence[Change], present: Present) -> list[Change]:
+    """Return the rebuild that a changed module option needs: nouveau is loaded from the initramfs."""
+    if present.initramfs_tool and any(change.action[:2] == ("file", files.MODPROBE) for change in changes):
+        return [Change("Rebuild the initramfs of all kernels", None, "nouveau left out", ("initramfs",))]
+    return []
+
+
+def _unit_changes(names: t.Sequence[str], present: Present, written: t.Collection[str]) -> list[Change]:
+    changes = []
+    for name in names:
+        unit = present.units[name]
+        stale = name == files.NODES_UNIT and not nodes_right(present)
+        if not unit.enabled or not unit.active or stale or f"{files.UNIT_FOLDER}/{name}" in written:
+            words = ["enabled" if unit.enabled else "disabled", "active" if unit.active else "inactive", *(["device nodes wrong"] if stale else [])]
+            changes.append(Change(f"Enable and start {name}", ", ".join(words), "enabled, active", ("unit", name)))
+    return changes

@@ -1,0 +1,114 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The steps of a driver's long work, in order. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._driver_files import PERSISTENCE_UNIT
+from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
+
+# Innermost last: a module is let go of before the one it needs.
+MODULES = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia")
+LOADED = ("nvidia", "nvidia_uvm")
+INSTALLER_LOG = "/var/log/nvidia-installer.log"
+DOWNLOADS = "/var/cache/kpro-llm"
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One step of the worker.
+
+    :param kind: "run" a program, "download" the package, or "remove" it.
+    :param phase: what a person reads while it runs.
+    :param argv: the program of a "run".
+    :param failure: how to explain its failure: "apt", "installer", "dkms", "unload", "load", "initramfs"; empty: it may fail.
+    :param timeout_s: a bound for a hanging program, far above any honest need.
+    """
+
+    kind: t.Literal["run", "download", "remove"]
+    phase: str
+    argv: tuple[str, ...] = ()
+    failure: str = ""
+    timeout_s: float = 3600.0
+
+
+def package_name(version: str) -> str:
+    """Return the file name of the vendor's package."""
+    return f"NVIDIA-Linux-x86_64-{version}.run"
+
+
+def package_path(version: str) -> str:
+    """Return where the package lies while it is needed."""
+    return f"{DOWNLOADS}/{package_name(version)}"
+
+
+def package_url(template: str, version: str) -> str:
+    """Return the package's address; ``{version}`` in it stands for the version."""
+    return template.replace("{version}", version)
+
+
+def installer_argv(wanted: Wanted, flavour: str) -> tuple[str, ...]:
+    """Return the installer's command line: kernel module by DKMS on a node, none of it in a container."""
+    common = ("sh", package_path(wanted.version), "--silent", "--no-x-check", "--no-install-compat32-libs", "--no-opengl-files")
+    if wanted.scope == "userland":
+        return (*common, "--no-kernel-modules", "--no-nouveau-check", "--no-nvidia-modprobe")
+    return (*common, "--dkms", f"--kernel-module-type={flavour}", "--disable-nouveau")
+
+
+def node_steps(wanted: Wanted, present: Present, actions: t.Sequence[tuple[t.Any, ...]]) -> tuple[Step, ...]:
+    """Return the steps for a plan's long actions ("initramfs",), ("install", flavour), ("build", kernel) and ("load",)."""
+    steps: list[Step] = []
+    if ("initramfs",) in actions:
+        steps.append(Step("run", "Rebuild the initramfs of all kernels", ("update-initramfs", "-u", "-k", "all"), "initramfs"))
+    install = next((action for action in actions if action[0] == "install"), None)
+    builds = [action[1] for action in actions if action[0] == "build"]
+    packages = needed_packages(present, [*([present.kernel] if install else []), *builds])
+    if packages:
+        argv = ("apt-get", "install", "--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold", *packages)
+        steps.append(Step("run", "Ask the package index", ("apt-get", "update"), "apt"))
+        steps.append(Step("run", f"Install {', '.join(packages)}", argv, "apt"))
+    if install:
+        steps.append(Step("download", f"Download driver {wanted.version}"))
+    if install or ("load",) in actions:
+        steps += unload_steps(present)
+    if install:
+        steps.append(Step("run", f"Install driver {wanted.version} and build its kernel module", installer_argv(wanted, install[1]), "installer"))
+        steps.append(Step("remove", "Remove the package"))
+    for kernel in builds:
+        argv = ("dkms", "install", "-m", "nvidia", "-v", wanted.version, "-k", kernel)
+        steps.append(Step("run", f"Build the kernel module for {kernel}", argv, "dkms"))
+    if ("load",) in actions:
+        steps += [Step("run", f"Load {name}", ("modprobe", name), "load", 300.0) for name in LOADED]
+    return tuple(steps)
+
+
+def userland_steps(wanted: Wanted) -> tuple[Step, ...]:
+    """Return the steps in a container."""
+    return (
+        Step("download", f"Download driver {wanted.version}"),
+        Step("run", f"Install the userland of driver {wanted.version}", installer_argv(wanted, ""), "installer"),
+        Step("remove", "Remove the package"),
+    )
+
+
+def unload_steps(present: Present) -> list[Step]:
+    """Return how the loaded modules are let go of; the persistence daemon holds them and comes back with the units."""
+    loaded = [name for name in MODULES if name in present.modules]
+    if not loaded:
+        return []
+    return [
+        Step("run", "Stop the persistence daemon", ("systemctl", "stop", PERSISTENCE_UNIT), timeout_s=60.0),
+        Step("run", "Unload the kernel modules", ("modprobe", "-r", *loaded), "unload", 300.0),
+    ]
+
+
+def needed_packages(present: Present, kernels: t.Sequence[str]) -> list[str]:
+    """Return the packages to install before a build for the given kernels."""
+    if not kernels:
+        return []
+    headers = [f"proxmox-headers-{kernel}" for kernel in kernels if kernel in present.kernels_without_headers]
+    return list(dict.fromkeys([*present.missing_packages, *headers]))

@@ -1,0 +1,122 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The long work on a driver, in its transient unit: packages, download, installer, modules. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import shlex
+import subprocess
+import threading
+import time
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._driver_explain import failure
+from ansible_collections.kpro.llm.plugins.module_utils._driver_fetch import Package, fetch
+from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import INSTALLER_LOG, Step
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
+
+TICK_S = 1.0
+_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What the module hands to its worker."""
+
+    version: str
+    package: Package
+    steps: tuple[Step, ...]
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return plain values for :meth:`from_dict`."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: t.Mapping[str, t.Any]) -> Job:
+        """Read what :meth:`to_dict` gave."""
+        steps = tuple(Step(**{**row, "argv": tuple(row["argv"])}) for row in data["steps"])
+        return cls(data["version"], Package(**data["package"]), steps)
+
+
+class Worker:
+    """Runs a job's steps and says where it stands."""
+
+    def __init__(self, job: Job, status: JobStatus) -> None:
+        self._job = job
+        self._status = status
+
+    def run(self) -> None:
+        """Do all steps; the status ends as done or failed."""
+        try:
+            for number, step in enumerate(self._job.steps, start=1):
+                self._step(step, f"{number}/{len(self._job.steps)}")
+            self._status.done()
+        except KproError as error:
+            self._status.failed(error)
+
+    def _step(self, step: Step, place: str) -> None:
+        print(f"{place} {step.phase}", flush=True)
+        if step.kind == "download":
+            fetch(self._job.package, lambda line: self._status.running(f"{place} {step.phase}: {line}"))
+        elif step.kind == "remove":
+            pathlib.Path(self._job.package.path).unlink(missing_ok=True)
+        else:
+            self._program(step, place)
+
+    def _program(self, step: Step, place: str) -> None:
+        with self._clock(f"{place} {step.phase}"):
+            try:
+                done = subprocess.run(
+                    step.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=step.timeout_s, env=_ENV, check=False
+                )
+            except FileNotFoundError as error:
+                raise KproError(step.phase, f"the program {step.argv[0]} is not there") from error
+            except subprocess.TimeoutExpired as error:
+                raise KproError(step.phase, f"no end after {step.timeout_s:g} s ({shlex.join(step.argv)})") from error
+        output = done.stdout.decode("utf-8", "replace")
+        print(output, end="", flush=True)
+        if done.returncode != 0 and step.failure:
+            raise failure(step.failure, step.phase, output, self._logs())
+
+    @contextlib.contextmanager
+    def _clock(self, text: str) -> t.Iterator[None]:
+        """Say every second how long a program runs; it has no progress of its own."""
+        ended = threading.Event()
+
+        def tell() -> None:
+            began = time.monotonic()
+            while not ended.is_set():
+                self._status.running(f"{text}, {time.monotonic() - began:.0f} s")
+                ended.wait(TICK_S)
+
+        thread = threading.Thread(target=tell)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _logs(self) -> dict[str, str]:
+        """Return the texts that explain a failed build."""
+        make = pathlib.Path(f"/var/lib/dkms/nvidia/{self._job.version}/build/make.log")
+        return {"installer": _text(pathlib.Path(INSTALLER_LOG)), "make": _text(make), "make_path": str(make)}
+
+
+def _text(path: pathlib.Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
+
+
+def main(folder: str) -> int:
+    """Do the job in ``folder``; its status tells the outcome."""
+    job = Job.from_dict(json.loads((pathlib.Path(folder) / "job.json").read_text()))
+    Worker(job, JobStatus(folder)).run()
+    return 0

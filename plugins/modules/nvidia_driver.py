@@ -1,0 +1,184 @@
+#!/usr/bin/python
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nvidia_driver
+short_description: Keep one exact NVIDIA driver on a Proxmox VE node, and the same userland in a container
+version_added: 1.0.0
+author: kpro (@kpro)
+description:
+  - On a node the vendor's package is downloaded, checked by its SHA-256 and installed with DKMS; nouveau is kept off, the modules are
+    loaded, a boot unit makes every device node before guests start, and the persistence daemon runs.
+  - In a container exactly the libraries of the version that the node's kernel runs are installed, from the same file, and distribution
+    packages that would shadow them are blocked.
+  - The state is observed on each run and only what differs is done. A driver from another source is refused, never mixed.
+  - The long part runs in a transient systemd unit that survives a lost connection. A later call attaches to it.
+  - The module never reboots. It says whether and why a reboot is needed.
+extends_documentation_fragment: kpro.llm.attributes
+requirements:
+  - Root on Debian's C(python3)
+  - systemd
+options:
+  scope:
+    description: V(node) is the kernel module and all around it, V(userland) is the libraries in a container.
+    type: str
+    choices: [node, userland]
+    required: true
+  version:
+    description:
+      - Full version of the driver. Required with O(scope=node).
+      - With O(scope=userland) the version comes from C(/proc/driver/nvidia/version). If O(version) is given it has to be the same.
+    type: str
+    default: ""
+  url:
+    description: Address of the vendor's package. C({version}) in it stands for the version.
+    type: str
+    default: https://download.nvidia.com/XFree86/Linux-x86_64/{version}/NVIDIA-Linux-x86_64-{version}.run
+  sha256:
+    description: SHA-256 of the package. Empty takes it from the vendor's checksum file, which is O(url) with C(.sha256sum) appended.
+    type: str
+    default: ""
+  kernel_module:
+    description:
+      - Flavour of the kernel module. V(auto) keeps what is there, and for a new installation takes the open one from Turing on.
+    type: str
+    choices: [auto, open, proprietary]
+    default: auto
+  replace:
+    description: Allow that another version is replaced on a node. In a container the version always follows the node.
+    type: bool
+    default: false
+  packages:
+    description: Debian packages that a build on the node needs. Headers of the kernels concerned are added.
+    type: list
+    elements: str
+    default: [dkms, gcc, make, libc6-dev, proxmox-default-headers]
+  persistence:
+    description: Run the persistence daemon on the node.
+    type: bool
+    default: true
+  poll_s:
+    description: How long one call waits for the long part before it reports progress, in seconds.
+    type: float
+    default: 10.0
+"""
+
+EXAMPLES = r"""
+- name: Keep the driver of the node
+  kpro.llm.nvidia_driver:
+    scope: node
+    version: 580.173.02
+  register: __driver
+
+- name: Keep the container's libraries equal to it
+  kpro.llm.nvidia_driver:
+    scope: userland
+"""
+
+RETURN = r"""
+version:
+  description: The version that is kept.
+  returned: when finished
+  type: str
+  sample: 580.173.02
+url:
+  description: Address of the vendor's package.
+  returned: when finished
+  type: str
+  sample: https://download.nvidia.com/XFree86/Linux-x86_64/580.173.02/NVIDIA-Linux-x86_64-580.173.02.run
+sha256:
+  description: SHA-256 of the package, as given or as it was checked at installation. Empty if neither is known.
+  returned: when finished
+  type: str
+loaded:
+  description: The version that the kernel runs, null if none.
+  returned: when finished
+  type: str
+  sample: 580.173.02
+flavour:
+  description: Flavour of the kernel module that runs, V(open) or V(proprietary).
+  returned: when finished
+  type: str
+  sample: open
+users:
+  description: Who uses a GPU now, in words. Only on a node.
+  returned: when finished
+  type: list
+  elements: str
+  sample: ["python (pid 4711, kpro-sglang.service) of container 129"]
+reboot_needed:
+  description: A reboot of the node is needed to reach what is wanted.
+  returned: when finished
+  type: bool
+reboot_reason:
+  description: Why.
+  returned: when finished
+  type: str
+  sample: nouveau holds 0000:41:00.0 until the next boot
+plan:
+  description: What was done, or would be in check mode, as sentences.
+  returned: always
+  type: list
+  elements: str
+  sample: [Install the NVIDIA driver, Load the kernel modules]
+"""
+
+import os
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command
+from ansible_collections.kpro.llm.plugins.module_utils._driver_converge import Driver
+from ansible_collections.kpro.llm.plugins.module_utils._driver_edge import DriverEdge
+from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Wanted
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._long_job import LongJob
+from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
+
+URL = "https://download.nvidia.com/XFree86/Linux-x86_64/{version}/NVIDIA-Linux-x86_64-{version}.run"
+
+
+def argument_spec() -> dict[str, t.Any]:
+    """Return the module's options."""
+    return {
+        "scope": {"type": "str", "choices": ["node", "userland"], "required": True},
+        "version": {"type": "str", "default": ""},
+        "url": {"type": "str", "default": URL},
+        "sha256": {"type": "str", "default": ""},
+        "kernel_module": {"type": "str", "choices": ["auto", "open", "proprietary"], "default": "auto"},
+        "replace": {"type": "bool", "default": False},
+        "packages": {"type": "list", "elements": "str", "default": ["dkms", "gcc", "make", "libc6-dev", "proxmox-default-headers"]},
+        "persistence": {"type": "bool", "default": True},
+        "poll_s": {"type": "float", "default": 10.0},
+    }
+
+
+def converge(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Run the module."""
+    if os.geteuid() != 0:
+        raise KproError("nvidia_driver", "it needs root", "Connect as root, or let Ansible become root")
+    command = Command()
+    wanted = Wanted(
+        scope=params["scope"],
+        version=params["version"],
+        url=params["url"],
+        sha256=params["sha256"],
+        flavour=params["kernel_module"],
+        replace=params["replace"],
+        packages=tuple(params["packages"]),
+        persistence=params["persistence"],
+    )
+    driver = Driver(DriverEdge(command), lambda version: LongJob(f"kpro-driver-{version}.service", command=command), params["poll_s"])
+    return driver.converge(wanted, check_mode)
+
+
+def main() -> None:
+    """Entry point."""
+    run_module(converge, argument_spec(), required_if=[("scope", "node", ("version",))])
+
+
+if __name__ == "__main__":
+    main()
