@@ -24,8 +24,9 @@ from ansible_collections.kpro.llm.plugins.module_utils._start_log import StartLo
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import JournalFollower, Systemd
 from ansible_collections.kpro.llm.plugins.module_utils._unit_state import UnitState
 
-# A server that serves answers a walk in little more than a second; only after that the journal is worth reading.
+# A server that serves answers a walk in little more than a second; the journal of one that is up for days is read only if it does not.
 _FIRST_WALK_S = 3.0
+_YOUNG_S = 1800.0
 _RETRY_S = 0.5
 # The rest of a traceback arrives with the fatal line or right after it.
 _QUIET_S = 0.2
@@ -103,6 +104,8 @@ class ReadyWait:
         loss = self._unit_loss(unit)
         if loss:
             return self._lost(loss, unit)
+        if self._systemd.uptime_s() - unit.exec_main_start_us / 1e6 < _YOUNG_S:
+            self._follow()
         self._walk.begin()
         retry_at = began
         while True:
@@ -151,6 +154,9 @@ class ReadyWait:
         self._hear_last_words(wait_for_systemd=ended)
         unit = self._systemd.state()
         loss = self._unit_loss(unit)
+        foreign = self._foreign_listener(unit) if "address already in use" in self._log.fatal else ""
+        if foreign:
+            return self._lost(("other_server_answers", foreign), unit)
         if loss is None and self._log.fatal:
             loss = ("start_failed", f"the start has failed although {self._identity.unit} is still {unit.active_state}: {self._log.fatal.strip()}")
         return self._lost(loss, unit) if loss else None

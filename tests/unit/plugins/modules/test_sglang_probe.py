@@ -1,0 +1,74 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module against the stand-in engine over real HTTP."""
+
+from __future__ import annotations
+
+import socket
+import time
+import typing as t
+
+import pytest
+from sglang_standins import Ended, StandinUnit, free_port, run_module
+
+from ansible_collections.kpro.llm.plugins.modules import sglang_probe
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+def probe(port: int, **more: t.Any) -> Ended:
+    return run_module(sglang_probe.main, host="127.0.0.1", port=port, **{"served_name": "tiny", "answer_pattern": "hello from", **more})
+
+
+def start(unit: StandinUnit, port: int, **scenario: t.Any) -> None:
+    unit.run_engine([{"listen": port}, {"healthy": True}], **scenario)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            return socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("the stand-in engine does not listen")
+
+
+def test_what_a_client_sees(unit: StandinUnit, port: int) -> None:
+    start(unit, port, answer_s=0.2)
+    result = probe(port, expected={"context_length": 65536, "tokens_per_s": 1}).result
+    assert result["answer"] == "Hello from the tiny test model."
+    assert result["url"] == f"http://127.0.0.1:{port}/v1"
+    assert result["context_length"] == 8192 and result["completion_tokens"] == 8
+    assert 0 < result["tokens_per_s"] <= 40 and result["seconds"] >= 0.2
+    assert result["warnings_found"] == ["context length (tokens) is 8192, 88 % below the expected 65536"]
+    assert not result["changed"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "options", "words"),
+    [
+        ({"model": "qwen-old"}, {}, "it serves qwen-old, not tiny"),
+        ({"answer": "ege ##atan !! ege"}, {}, "the answer was 'ege ##atan !! ege'"),
+        ({"answer": ""}, {}, "the answer is empty"),
+        ({"api_key": "k"}, {"api_key": "wrong"}, "it refuses the API key (status 401)"),
+        ({"no_models": True}, {}, "no list of models (status 404"),
+    ],
+)
+def test_what_is_wrong_is_said(unit: StandinUnit, port: int, scenario: dict[str, t.Any], options: dict[str, t.Any], words: str) -> None:
+    start(unit, port, **scenario)
+    ended = probe(port, **options)
+    assert ended.rc == 1 and words in ended.result["msg"]
+
+
+def test_the_key_is_sent_and_not_shown(unit: StandinUnit, port: int) -> None:
+    start(unit, port, api_key="secret-key-1")
+    ended = probe(port, api_key="secret-key-1")
+    assert ended.rc == 0
+    assert "secret-key-1" not in str({name: value for name, value in ended.result.items() if name != "invocation"})
+
+
+def test_nobody_listens(port: int) -> None:
+    ended = probe(port)
+    assert ended.rc == 1 and "no list of models (refused)" in ended.result["msg"]

@@ -1,0 +1,219 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module against a stand-in unit, journal and engine: real processes, real HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+from sglang_standins import STANDINS, Ended, StandinUnit, free_port, run_module
+
+from ansible_collections.kpro.llm.plugins.modules import sglang_ready
+
+START = [
+    {"log": "gate: ok"},
+    {"log": "[2026-11-29 12:00:00] server_args={'model_path': '/srv/models/tiny'}"},
+    {"log": "[2026-11-29 12:00:01] Load weight begin. avail mem=18.82 GB"},
+    {"log": "[2026-11-29 12:00:02] Load weight end. elapsed=0.34 s, type=Qwen3ForCausalLM, avail mem=18.81 GB, mem usage=0.02 GB."},
+    {"log": "[2026-11-29 12:00:03] max_total_num_tokens=4096, chunked_prefill_size=4096, context_len=8192"},
+]
+UP = [{"log": "INFO:     Uvicorn running on http://127.0.0.1:30000 (Press CTRL+C to quit)"}]
+READY = [{"healthy": True, "log": "[2026-11-29 12:00:05] The server is fired up and ready to roll!"}]
+
+
+@pytest.fixture(autouse=True)
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sglang_ready, "CLOCK_PATH", str(tmp_path / "run" / "ready.json"))
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+def ready(identity: dict[str, t.Any], port: int, **more: t.Any) -> Ended:
+    """Call the module as the action plugin does, until it has finished."""
+    options = {"identity": identity, "port": port, "answer_pattern": "hello from", "poll_s": 5, **more}
+    while True:
+        ended = run_module(sglang_ready.main, **options)
+        if ended.rc or ended.result["finished"]:
+            return ended
+
+
+def serving(port: int) -> list[dict[str, t.Any]]:
+    return [*START, {"listen": port}, *UP, *READY]
+
+
+def loss(ended: Ended) -> str:
+    assert ended.rc == 1, ended.result
+    return str(ended.result["details"]["loss"]["class"])
+
+
+def test_ready_when_it_has_answered(unit: StandinUnit, port: int) -> None:
+    identity = unit.run_engine([*START, {"sleep": 0.6}, {"listen": port}, *UP, {"sleep": 0.6}, *READY])
+    ended = ready(identity, port)
+    assert ended.rc == 0
+    assert ended.result["ready"] and ended.result["level"] == "answer" and not ended.result["changed"]
+    assert ended.result["answer"] == "Hello from the tiny test model."
+    assert ended.result["context_length"] == 8192
+    assert {"launch", "options", "weights", "pools", "scheduler", "warmup"} <= set(ended.result["phases_s"])
+
+
+def test_progress_tells_phase_time_and_what_comes_next(unit: StandinUnit, port: int) -> None:
+    identity = unit.run_engine(START[:3])
+    ended = run_module(sglang_ready.main, identity=identity, port=port, poll_s=4)
+    assert ended.rc == 0 and not ended.result["finished"]
+    assert ended.result["progress"].startswith("weights are loaded (")
+    assert "next: memory pools are allocated" in ended.result["progress"]
+
+
+def test_the_ready_line_alone_is_not_ready(unit: StandinUnit, port: int) -> None:
+    identity = unit.run_engine([*START, {"listen": port}, *UP, {"log": "The server is fired up and ready to roll!"}])
+    ended = ready(identity, port, timeout_s=4, poll_s=2)
+    assert loss(ended) == "timeout"
+    assert "not ready after" in ended.result["msg"]
+    assert "stop --no-block kpro-sglang.service" in unit.calls
+
+
+def test_the_api_key_is_read_where_it_lies(unit: StandinUnit, port: int, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("the-key\n", encoding="utf-8")
+    identity = unit.run_engine(serving(port), api_key="the-key")
+    assert ready(identity, port, api_key_path=str(tmp_path / "key")).rc == 0
+    ended = ready(identity, port)
+    assert loss(ended) == "api_key_refused"
+
+
+def test_a_wrong_answer_fails(unit: StandinUnit, port: int) -> None:
+    identity = unit.run_engine(serving(port), answer="!!!!!!!!!!!!")
+    ended = ready(identity, port)
+    assert loss(ended) == "wrong_answer" and "'!!!!!!!!!!!!'" in ended.result["msg"]
+
+
+@pytest.mark.parametrize("scenario", [{"model": "qwen-old"}, {"model_path": "/srv/models/other"}])
+def test_a_wrong_model_fails(unit: StandinUnit, port: int, scenario: dict[str, str]) -> None:
+    identity = unit.run_engine(serving(port), **scenario)
+    ended = ready(identity, port)
+    assert loss(ended) == "wrong_model" and next(iter(scenario.values())) in ended.result["msg"]
+
+
+def test_levels_end_where_they_are_told(unit: StandinUnit, port: int) -> None:
+    identity = unit.run_engine([*START, {"listen": port}, *UP])
+    assert ready(identity, port, level="port").result["level"] == "port"
+
+
+@pytest.mark.parametrize(
+    ("message", "good"),
+    [
+        ({"content": "", "tool_calls": [{"function": {"name": "get_time", "arguments": "{}"}}]}, True),
+        ({"content": "", "reasoning_content": '<tool_call>{"name":"get_time"}</tool_call>', "tool_calls": None}, False),
+    ],
+)
+def test_tool_calls_must_be_understood(unit: StandinUnit, port: int, message: dict[str, t.Any], good: bool) -> None:
+    identity = unit.run_engine(serving(port), tool_message=message)
+    ended = ready(identity, port, level="tools")
+    if good:
+        assert ended.rc == 0 and ended.result["level"] == "tools"
+    else:
+        assert loss(ended) == "tool_parser_wrong" and "tool-call-parser" in ended.result["msg"]
+
+
+def test_a_crash_while_loading_ends_the_wait(unit: StandinUnit, port: int) -> None:
+    steps = [*START[:3], {"sleep": 1}, {"log": "RuntimeError: something new"}, {"signal": int(signal.SIGKILL)}]
+    began = time.monotonic()
+    ended = ready(unit.run_engine(steps), port, timeout_s=60)
+    assert loss(ended) == "crashed"
+    assert time.monotonic() - began < 10
+    assert "ended by signal 9" in ended.result["msg"]
+    assert any("something new" in line for line in ended.result["details"]["log_tail"])
+
+
+def test_a_refusal_of_the_gate_is_found(unit: StandinUnit, port: int) -> None:
+    identity = unit.run_engine([{"log": "gate: model /srv/models/tiny cannot be read: is the model store mounted?"}, {"exit": 78}])
+    ended = ready(identity, port)
+    assert loss(ended) == "crashed"
+    assert "model store" in json.dumps(ended.result["details"])
+
+
+def test_a_dead_rank_ends_the_wait_although_the_unit_is_active(unit: StandinUnit, port: int) -> None:
+    steps = [*START[:3], {"sleep": 0.5}, {"log": "[2026-11-29 12:00:02 TP1] Scheduler hit an exception: Traceback"}, {"log": "torch.OutOfMemoryError: CUDA out of memory"}]
+    ended = ready(unit.run_engine(steps), port, timeout_s=60)
+    assert loss(ended) == "start_failed"
+    assert "still active" in ended.result["details"]["loss"]["words"]
+
+
+def test_a_restart_in_the_middle_is_no_success(unit: StandinUnit, port: int) -> None:
+    first = unit.run_engine(serving(port))
+    unit.set(InvocationID="b" * 32, NRestarts="3")
+    ended = ready(first, port)
+    assert loss(ended) == "crash_loop" and "NRestarts 0 -> 3" in ended.result["msg"]
+
+
+def test_another_start_is_left_alone(unit: StandinUnit, port: int) -> None:
+    first = unit.run_engine(serving(port))
+    unit.set(InvocationID="b" * 32)
+    ended = ready(first, port)
+    assert loss(ended) == "identity_changed"
+    assert not ended.result["details"]["stopped"] and not any(call.startswith("stop") for call in unit.calls)
+
+
+def test_a_reboot_is_no_success(unit: StandinUnit, port: int) -> None:
+    identity = {**unit.run_engine(serving(port)), "boot_id": "00000000-0000-0000-0000-000000000000"}
+    ended = ready(identity, port)
+    assert loss(ended) == "identity_changed" and "booted again" in ended.result["msg"]
+
+
+def test_another_server_on_the_port_is_named(unit: StandinUnit, port: int, tmp_path: Path) -> None:
+    scenario = tmp_path / "foreign.json"
+    scenario.write_text(json.dumps({"steps": serving(port), "model": "tiny"}), encoding="utf-8")
+    foreign = subprocess.Popen([sys.executable, str(STANDINS / "engine.py"), str(scenario)], env={"INVOCATION_ID": "f" * 32, "KPRO_STANDIN_STATE": str(unit.folder)})
+    try:
+        identity = unit.run_engine(START)
+        unit.set(ControlGroup="/system.slice/kpro-sglang.service")
+        ended = ready(identity, port)
+    finally:
+        foreign.kill()
+        foreign.wait()
+    assert loss(ended) == "other_server_answers"
+    assert f"pid {foreign.pid}" in ended.result["msg"] and "not by kpro-sglang.service" in ended.result["msg"]
+
+
+def test_a_mute_listener_is_named(unit: StandinUnit, port: int) -> None:
+    with socket.create_server(("127.0.0.1", port)):
+        steps = [*START, {"log": "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): address already in use"}]
+        identity = unit.run_engine(steps)
+        unit.set(ControlGroup="/system.slice/kpro-sglang.service")
+        ended = ready(identity, port)
+    assert loss(ended) == "other_server_answers" and f"held by pid {os.getpid()}" in ended.result["details"]["loss"]["words"]
+
+
+def test_silence_beyond_the_budget_is_a_hang(unit: StandinUnit, port: int) -> None:
+    ended = ready(unit.run_engine(START[:3]), port, poll_s=2, hang_budgets_s={"weights": 3})
+    assert loss(ended) == "hang" and "3 s are allowed" in ended.result["msg"]
+
+
+def test_a_stopped_unit_is_no_wait(unit: StandinUnit, port: int) -> None:
+    identity = unit.run_engine(START)
+    unit.set(ActiveState="inactive", SubState="dead", MainPID="0")
+    ended = ready({**identity}, port, on_failure="leave")
+    assert loss(ended) == "crashed"
+    assert not any(call.startswith("stop") for call in unit.calls)
+
+
+def test_check_mode_before_the_first_start(unit: StandinUnit, port: int) -> None:
+    ended = run_module(sglang_ready.main, identity={"unit": "kpro-sglang.service"}, port=port, _ansible_check_mode=True)
+    assert ended.rc == 0 and ended.result["finished"] and not ended.result["ready"]
+
+
+def test_a_bad_pattern_is_named_at_once(unit: StandinUnit, port: int) -> None:
+    ended = run_module(sglang_ready.main, identity={"unit": "kpro-sglang.service"}, port=port, answer_pattern="(")
+    assert ended.rc == 1 and "no regular expression" in ended.result["msg"]
