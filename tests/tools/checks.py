@@ -22,7 +22,9 @@ from lanes import CACHE, ROOT, Lane
 SANDBOX_STEPS = ("stand-ins and node", "connection through a container", "molecule default")
 
 # Names that `ansible-galaxy collection build` must keep out of the archive.
-NOT_IN_ARCHIVE = re.compile(r"^(tests|molecule|inventories|collections|bin|\.[^/]+|kpro5|deploy_qwen\.yml|ansible\.cfg|pyproject\.toml)(/|$)|\.pyc$|__pycache__")
+NOT_IN_ARCHIVE = re.compile(
+    r"^(tests|molecule|inventories|collections|bin|\.[^/]+|kpro5|deploy_qwen\.yml|ansible\.cfg|pyproject\.toml)(/|$)|\.pyc$|__pycache__"
+)
 
 
 class Run:
@@ -74,7 +76,14 @@ class Run:
 def _run(argv: Sequence[object], env: Mapping[str, str] | None, cwd: Path, live: bool) -> tuple[bool, str]:
     words = [str(word) for word in argv]
     with subprocess.Popen(
-        words, cwd=cwd, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        words,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     ) as process:
         assert process.stdout is not None
         lines = []
@@ -151,7 +160,12 @@ def sanity(run: Run, all_lanes: Sequence[Lane]) -> None:
             home = CACHE / f"ansible-test-{lane.ansible_core}"
             _bootstrap_pip(tools, home)
             env = {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(home)}
-            run.step(f"ansible-test sanity, {lane.name}", [tools / "ansible-test", "sanity", "--local", "--python", lane.python_version, "--color", "no"], env=env, cwd=place)
+            run.step(
+                f"ansible-test sanity, {lane.name}",
+                [tools / "ansible-test", "sanity", "--local", "--python", lane.python_version, "--color", "no"],
+                env=env,
+                cwd=place,
+            )
 
 
 def _bootstrap_pip(tools: Path, home: Path) -> None:
