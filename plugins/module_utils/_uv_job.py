@@ -85,7 +85,14 @@ class Job:
     @staticmethod
     def counters(state: JobState, now_s: float) -> Counters:
         """Return what can be counted of a running step."""
+        target = pathlib.Path(str(state.job.get("target", "")))
+        installed = sum(1 for _ in target.glob("lib/python3.*/site-packages/*.dist-info"))
+        complete = installed >= int(state.job.get("packages", 0))
+        sources, compiled = _bytecode(target) if complete else (0, 0)
         return Counters(
+            installed=installed,
+            sources=sources,
+            compiled=compiled,
             cached=_entries(str(state.job.get("archive", ""))),
             written_mib=_written_mib(int(state.status.get("pid", 0))),
             elapsed_s=max(now_s - float(state.status.get("started_at", now_s)), 0.0),
@@ -150,3 +157,12 @@ def _entries(folder: str) -> int:
         return len(os.listdir(folder))
     except OSError:
         return 0
+
+
+def _bytecode(folder: pathlib.Path) -> tuple[int, int]:
+    """Return how many files of Python code a folder has, and how many files of bytecode."""
+    sources = compiled = 0
+    for _folder, _folders, names in os.walk(folder):
+        sources += sum(name.endswith(".py") for name in names)
+        compiled += sum(name.endswith(".pyc") for name in names)
+    return sources, min(sources, compiled)

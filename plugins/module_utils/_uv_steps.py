@@ -16,7 +16,6 @@ PHASES: t.Mapping[str, str] = {
     "uv": "install uv",
     "venv": "make the environment",
     "packages": "download and unpack packages",
-    "bytecode": "compile bytecode",
     "check": "import as the service user",
 }
 
@@ -100,23 +99,29 @@ def steps(present: Present, wanted: Wanted, target: str) -> list[dict[str, t.Any
             "argv": [*pip_install, *links, "--requirement", f"{files}/uv.txt"],
         },
     ]
-    sync = [uv, "pip", "sync", "--python", python, "--require-hashes", "--only-binary=:all:", *links, f"{files}/packages.txt"]
+    sync = [uv, "pip", "sync", "--python", python, "--require-hashes", "--only-binary=:all:", "--compile-bytecode", *links, f"{files}/packages.txt"]
     check = f"import importlib.metadata as m; assert m.version({wanted.package!r}) == {wanted.package_version!r}, m.version({wanted.package!r})"
     user = {"uid": wanted.user.uid, "gid": wanted.user.gid} if wanted.user else None
     return [
         *([] if present.uv_installed else install_uv),
         {"phase": "venv", "argv": [uv, "venv", "--no-project", "--python", interpreter, target], "remove": [target]},
         {"phase": "packages", "argv": sync},
-        {"phase": "bytecode", "argv": [python, "-m", "compileall", "-q", "-j", "0", f"{target}/lib"], "ok_codes": [0, 1]},
         {"phase": "check", "argv": [python, "-I", "-c", check], "user": user},
     ]
 
 
 @dataclasses.dataclass(frozen=True)
 class Counters:
-    """What can be counted of a running step: wheels unpacked in the cache, MiB written, seconds since its start."""
+    """What can be counted of a running step.
+
+    :param cached: wheels unpacked in uv's cache; ``installed``: packages in the new environment.
+    :param sources: files of Python code in it; ``compiled``: those with bytecode.
+    """
 
     cached: int = 0
+    installed: int = 0
+    sources: int = 0
+    compiled: int = 0
     written_mib: int = 0
     elapsed_s: float = 0.0
 
@@ -125,23 +130,25 @@ def progress_line(job_values: t.Mapping[str, t.Any], status: t.Mapping[str, t.An
     """Return one line about a running build: what, how far, how fast, and how long still where that is known."""
     name = str(job_values.get("target", "environment")).rsplit("/", 1)[-1]
     phase = str(status.get("phase", ""))
-    parts = [PHASES.get(phase, "start"), f"step {status.get('number', 0)} of {status.get('of', '?')}"]
-    if phase == "packages":
+    if phase != "packages":
+        parts = [PHASES.get(phase, "start")]
+    elif counters.installed >= int(job_values.get("packages", 0)) > 0:
+        share = f" ({100 * counters.compiled // counters.sources} %)" if counters.sources else ""
+        parts = [f"compile bytecode, {counters.compiled} of {counters.sources} files{share}"]
+    else:
         parts = [PHASES[phase], *_package_parts(job_values, status, counters)]
-    return f"Build {name}: {', '.join(parts)}, {counters.elapsed_s:.0f} s"
+    return f"Build {name}: {', '.join(parts)}, {counters.elapsed_s:.0f} s so far"
 
 
 def _package_parts(job_values: t.Mapping[str, t.Any], status: t.Mapping[str, t.Any], counters: Counters) -> list[str]:
+    """Packages that uv finds in its cache are not written again, so that the size is a bound and not a goal."""
     total, size_mib = int(job_values.get("packages", 0)), int(job_values.get("size_mib", 0))
-    done = min(max(counters.cached - int(status.get("cached_before", 0)), 0), total)
-    parts = [f"{done} of {total} new"]
+    fetched = min(max(counters.cached - int(status.get("cached_before", 0)), 0), total)
+    parts = [f"{fetched} of {total} packages fetched"]
+    if not size_mib or counters.written_mib >= size_mib:
+        return [*parts, f"{counters.written_mib} MiB"]
+    parts.append(f"{counters.written_mib} of at most {size_mib} MiB ({100 * counters.written_mib // size_mib} %)")
     rate = counters.written_mib / counters.elapsed_s if counters.elapsed_s > 0 else 0.0
-    if size_mib and counters.written_mib < size_mib:
-        parts.append(f"{counters.written_mib} of at most {size_mib} MiB ({100 * counters.written_mib // size_mib} %)")
-    else:
-        parts.append(f"{counters.written_mib} MiB")
     if rate >= 0.5:
-        parts.append(f"{rate:.0f} MiB/s")
-        if size_mib > counters.written_mib:
-            parts.append(f"at most {(size_mib - counters.written_mib) / rate:.0f} s left")
+        parts += [f"{rate:.0f} MiB/s", f"at most {(size_mib - counters.written_mib) / rate:.0f} s left"]
     return parts

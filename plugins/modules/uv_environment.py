@@ -121,7 +121,7 @@ progress:
   description: One line about a running build.
   returned: while a build runs
   type: str
-  sample: "Build sglang-0.5.23-cp311-51e2a3c4: download and unpack packages, 41 of 88, 812 of 2300 MiB (35 %), 95 MiB/s, 16 s left"
+  sample: "Build sglang-0.5.23-cp311-640e075c: download and unpack packages, 84 of 88 packages fetched, 812 of at most 2300 MiB (35 %), 116 MiB/s, at most 12 s left, 7 s so far"
 plan:
   description: What was done, or would be done in check mode.
   returned: success
@@ -134,7 +134,7 @@ venv:
     - It changes with each build, so that a running service never sees files of another one.
   returned: when finished
   type: str
-  sample: /opt/kpro-llm/sglang/envs/sglang-0.5.23-cp311-51e2a3c4
+  sample: /opt/kpro-llm/sglang/envs/sglang-0.5.23-cp311-640e075c
 link:
   description: Path of the link to the environment in force.
   returned: when finished
@@ -144,7 +144,7 @@ python:
   description: Path of the environment's interpreter.
   returned: when finished
   type: str
-  sample: /opt/kpro-llm/sglang/envs/sglang-0.5.23-cp311-51e2a3c4/bin/python
+  sample: /opt/kpro-llm/sglang/envs/sglang-0.5.23-cp311-640e075c/bin/python
 python_version:
   description: Version of that interpreter.
   returned: when finished
