@@ -1,0 +1,231 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Changes that make a plan work: each one computed, none assumed. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._plan_core import Inputs, Outcome, evaluate
+from ansible_collections.kpro.llm.plugins.module_utils._plan_resolve import IMPLICIT_REQUESTS
+
+# Above this fraction the slack of any card is too small to advise it (start-up logs).
+HIGHEST_FRACTION = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """One change: option, its present value and the new one, and the outcome with it.
+
+    :param also: further options that have to change with it.
+    """
+
+    option: str
+    before: t.Any
+    after: t.Any
+    outcome: Outcome
+    note: str
+    also: tuple[tuple[str, t.Any], ...] = ()
+
+
+def changed(inputs: Inputs, **values: t.Any) -> Outcome | None:
+    """Return the outcome with other options, or None if they can't be."""
+    try:
+        return evaluate(dataclasses.replace(inputs, options=dataclasses.replace(inputs.options, **values)))
+    except KproError:
+        return None
+
+
+def irrelevant_options(outcome: Outcome) -> list[str]:
+    """Return the options that are commonly blamed and whose most favourable value does not cure this failure."""
+    if outcome.verdict != "FAIL":
+        return []
+    tries: dict[str, dict[str, t.Any]] = {
+        "context_length": {"context_length": 2048},
+        "kv_cache_dtype": {"kv_cache_dtype": "fp8_e4m3"},
+        "chunked_prefill_size": {"chunked_prefill_size": 2048},
+        "cuda_graph_max_bs": {"cuda_graph_max_bs_decode": 1},
+        "enable_torch_compile": {"enable_torch_compile": False},
+    }
+    pinned = {"mem_fraction_static": outcome.resolved.fraction}
+    found = []
+    for name, values in tries.items():
+        other = changed(outcome.inputs, **values, **pinned)
+        if other is not None and not other.boots:
+            found.append(name)
+    return found
+
+
+def advise(outcome: Outcome) -> list[Advice]:
+    """Return the changes that cure a FAIL, RISK or SHORT, the least intrusive first; each is computed."""
+    if outcome.verdict == "OK":
+        return []
+    found: list[Advice] = []
+    if outcome.stage == "options":
+        found += _refusal_advice(outcome)
+    elif outcome.verdict != "FAIL" or outcome.stage in ("sizing", "pools", "load"):
+        found += _request_advice(outcome) + _state_advice(outcome) + _draft_advice(outcome) + _fraction_advice(outcome)
+        found += _cache_advice(outcome) + _gpu_advice(outcome)
+    return found
+
+
+def _better(outcome: Outcome, other: Outcome | None) -> bool:
+    rank = ("FAIL", "RISK", "SHORT", "OK")
+    if other is None or not other.boots:
+        return False
+    return rank.index(other.verdict) > rank.index(outcome.verdict)
+
+
+def _item(option: str, before: t.Any, after: t.Any, other: Outcome, note: str = "", also: t.Mapping[str, t.Any] | None = None) -> Advice:
+    return Advice(option, before, after, other, note, tuple(sorted((also or {}).items())))
+
+
+def _request_advice(outcome: Outcome) -> list[Advice]:
+    """Fewer requests: the recommended number, the last with a full context, the last that boots."""
+    limit = outcome.resolved.limit
+    if limit is None or limit < 2 or not outcome.shape.state_bytes:
+        return []
+    plans = {number: changed(outcome.inputs, max_running_requests=number) for number in range(1, limit)}
+    good = {number: plan for number, plan in plans.items() if plan is not None and _better(outcome, plan)}
+    if not good:
+        return []
+    chosen: dict[int, str] = {}
+    full = [number for number, plan in good.items() if plan.verdict == "OK"]
+    roomy = [number for number in full if _roomy(good[number], number) and number & (number - 1) == 0]
+    if roomy:
+        chosen[max(roomy)] = "recommended: each running request has room for half a context"
+    if full:
+        chosen.setdefault(max(full), "the most requests that leave a whole context")
+    chosen.setdefault(max(good), "the most requests that start")
+    before = limit if outcome.resolved.limit_given else f"{IMPLICIT_REQUESTS} (implicit)"
+    return [_item("max_running_requests", before, number, good[number], note) for number, note in chosen.items()]
+
+
+def _roomy(plan: Outcome, requests: int) -> bool:
+    return plan.sizing.requests >= requests and plan.sizing.tokens >= requests * plan.resolved.context / 2
+
+
+def _state_advice(outcome: Outcome) -> list[Advice]:
+    found = []
+    if outcome.shape.state_bytes and outcome.resolved.ssm_dtype == "float32":
+        other = changed(outcome.inputs, mamba_ssm_dtype="bfloat16")
+        if other is not None and _better(outcome, other):
+            note = "halves the state; it is recurrent, so check the accuracy"
+            found.append(_item("mamba_ssm_dtype", "float32", "bfloat16", other, note))
+    if outcome.resolved.slots is not None:
+        best = _smallest_change(outcome, "max_mamba_cache_size", range(outcome.resolved.slots - 1, 0, -1))
+        if best is not None:
+            found.append(_item("max_mamba_cache_size", outcome.resolved.slots, best[0], best[1], "fewer slots of state"))
+    return found
+
+
+def _smallest_change(outcome: Outcome, option: str, values: t.Iterable[int]) -> tuple[int, Outcome] | None:
+    for value in values:
+        other = changed(outcome.inputs, **{option: value})
+        if other is not None and _better(outcome, other):
+            return value, other
+    return None
+
+
+def _draft_advice(outcome: Outcome) -> list[Advice]:
+    resolved = outcome.resolved
+    if not resolved.algorithm:
+        return []
+    found = []
+    for draft in range(resolved.draft_tokens - 1, 1, -1):
+        values = {"speculative_num_steps": draft - 1, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": draft}
+        other = changed(outcome.inputs, **values)
+        if other is not None and _better(outcome, other):
+            also = {"speculative_num_steps": draft - 1, "speculative_eagle_topk": 1}
+            found.append(_item("speculative_num_draft_tokens", resolved.draft_tokens, draft, other, "fewer copies a request", also))
+            if other.verdict == "OK":
+                break
+    off = changed(outcome.inputs, speculative_algorithm=None, speculative_num_steps=None, speculative_eagle_topk=None, speculative_num_draft_tokens=None)
+    if off is not None and _better(outcome, off):
+        found.append(_item("speculative_algorithm", outcome.inputs.options.speculative_algorithm, None, off, "without speculation"))
+    return found
+
+
+def _fraction_advice(outcome: Outcome) -> list[Advice]:
+    """The nearest fraction that helps, in the direction that the stage of the failure asks for."""
+    present = outcome.resolved.fraction
+    upwards = outcome.verdict == "SHORT" or (outcome.verdict == "FAIL" and outcome.stage == "sizing")
+    if upwards:
+        candidates = [step / 1000 for step in range(int(present * 1000) + 1, int(HIGHEST_FRACTION * 1000) + 1)]
+    elif outcome.stage in ("", "pools"):
+        candidates = [step / 1000 for step in range(int(present * 1000 + 0.999) - 1, 99, -1)]
+    else:
+        return []
+    good = _first_good(outcome, candidates)
+    if good is None:
+        return []
+    note = "errors at sizing ask for a higher fraction" if upwards else "errors after sizing ask for a lower fraction"
+    return [_item("mem_fraction_static", round(present, 3), good[0], good[1], note)]
+
+
+def _first_good(outcome: Outcome, candidates: list[float]) -> tuple[float, Outcome] | None:
+    """The verdict is not monotonic in the fraction (both ends fail), so all are tried, coarsely first."""
+    stride = 10
+    for start in range(0, len(candidates), stride):
+        block = candidates[start : start + stride]
+        probe = changed(outcome.inputs, mem_fraction_static=block[-1])
+        if probe is not None and probe.boots:
+            for value in block:
+                other = changed(outcome.inputs, mem_fraction_static=value)
+                if other is not None and _better(outcome, other):
+                    return value, other
+    return None
+
+
+def _cache_advice(outcome: Outcome) -> list[Advice]:
+    if outcome.verdict != "SHORT":
+        return []
+    found = []
+    context = changed(outcome.inputs, context_length=outcome.sizing.tokens)
+    if context is not None and _better(outcome, context):
+        found.append(_item("context_length", outcome.resolved.context, outcome.sizing.tokens, context, "the longest that fits"))
+    if outcome.resolved.kv_bytes > 1:
+        other = changed(outcome.inputs, kv_cache_dtype="fp8_e5m2")
+        if other is not None and _better(outcome, other):
+            note = "halves the cache; check the accuracy, and that the card and the attention backend take it"
+            found.append(_item("kv_cache_dtype", outcome.resolved.kv_dtype, "fp8_e5m2", other, note))
+    return found
+
+
+def _gpu_advice(outcome: Outcome) -> list[Advice]:
+    tp = outcome.resolved.tp
+    for number in range(tp + 1, len(outcome.inputs.cards) + 1):
+        other = changed(outcome.inputs, tp_size=number)
+        if other is not None and _better(outcome, other):
+            return [_item("tp_size", tp, number, other, "over more of the GPUs that are there")]
+    return []
+
+
+def _refusal_advice(outcome: Outcome) -> list[Advice]:
+    options, resolved = outcome.inputs.options, outcome.resolved
+    tries: list[tuple[str, t.Any, t.Any]] = [
+        ("mamba_radix_cache_strategy", options.mamba_radix_cache_strategy, "extra_buffer"),
+        ("disable_radix_cache", options.disable_radix_cache, not options.disable_radix_cache),
+        ("disable_overlap_schedule", options.disable_overlap_schedule, True),
+        ("page_size", options.page_size, 1),
+        ("context_length", options.context_length, outcome.inputs.model.max_position),
+    ]
+    found = []
+    for name, before, after in tries:
+        other = changed(outcome.inputs, **{name: after}) if before != after else None
+        if other is not None and other.boots and not other.resolved.refusals:
+            found.append(_item(name, before, after, other, "accepted by the engine"))
+        elif other is not None and not other.resolved.refusals and other.resolved.limit is not None:
+            found += _with_fewer_requests(outcome.inputs, name, before, after, resolved.limit or 1)
+    return found
+
+
+def _with_fewer_requests(inputs: Inputs, name: str, before: t.Any, after: t.Any, limit: int) -> list[Advice]:
+    for number in (number for number in (32, 16, 8, 4, 2, 1) if number < limit):
+        other = changed(inputs, **{name: after}, max_running_requests=number)
+        if other is not None and other.verdict == "OK" and _roomy(other, number):
+            return [_item(name, before, after, other, "accepted by the engine", {"max_running_requests": number})]
+    return []
