@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,11 @@ class Folders:
     @classmethod
     def from_environment(cls) -> Folders:
         return cls(Path(os.environ.get("KPRO_SANDBOX_DIR") or "/var/lib/kpro-sandbox").absolute())
+
+    @property
+    def mark(self) -> str:
+        """Tells this sandbox folder from others in names that the whole machine shares."""
+        return hashlib.sha256(str(self.base).encode()).hexdigest()[:8]
 
     @property
     def cache(self) -> Path:

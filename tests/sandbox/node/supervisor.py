@@ -48,9 +48,10 @@ exec unshare --mount --net --propagation slave -- /bin/sh -euc '
 
 def launch(name: str, mode: str) -> int:
     """Enter the node's own cgroup, then become the supervisor in new namespaces."""
-    folder = Folders.from_environment().node(name)
+    folders = Folders.from_environment()
+    folder = folders.node(name)
     # In a scope of the machine's systemd the cgroup is ours already (Delegate=yes).
-    own = cgroup.own_folder() if mode == "scope" else cgroup.mount_point() / f"kpro-sandbox-{name}"
+    own = cgroup.own_folder() if mode == "scope" else cgroup.mount_point() / f"kpro-sandbox-{name}-{folders.mark}"
     Runtime(cgroup=str(own)).write(folder)
     cgroup.prepare(own)
     node_package = str(Path(__file__).resolve().parent)
