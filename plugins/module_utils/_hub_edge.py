@@ -37,13 +37,17 @@ class Interrupted(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class HubAccess:
-    """How to reach the hub; ``proxies`` as of :func:`urllib.request.getproxies`."""
+    """How to reach the hub.
+
+    :param proxies: as of :func:`urllib.request.getproxies`.
+    :param stall_s: seconds without a byte after which a connection is given up.
+    """
 
     endpoint: str
     token: str = dataclasses.field(default="", repr=False)
     ca_bundle: str = ""
     proxies: t.Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    timeout_s: float = 30.0
+    stall_s: float = 30.0
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -129,7 +133,7 @@ class Hub:
         if self._access.token:
             request.add_unredirected_header("Authorization", f"Bearer {self._access.token}")
         try:
-            response: http.client.HTTPResponse = self._opener.open(request, timeout=self._access.timeout_s)
+            response: http.client.HTTPResponse = self._opener.open(request, timeout=self._access.stall_s)
         except urllib.error.HTTPError as error:
             raise self._problem(url, error, revision) from error
         except ssl.SSLCertVerificationError as error:

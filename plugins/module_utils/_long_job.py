@@ -48,9 +48,9 @@ class LongJob:
     :param unit: name of the unit, ending in ``.service``; the same work has always the same name.
     """
 
-    def __init__(self, unit: str, run_directory: str = RUN_DIRECTORY, command: Command | None = None) -> None:
+    def __init__(self, unit: str, command: Command | None = None) -> None:
         self.unit = unit
-        self.folder = os.path.join(run_directory, unit.removesuffix(".service"))
+        self.folder = os.path.join(RUN_DIRECTORY, unit.removesuffix(".service"))
         self._command = command or Command()
         self._systemd = Systemd(unit, self._command)
         self._status = JobStatus(self.folder)
@@ -137,14 +137,15 @@ def worker_archive(entry: str) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, text in sorted(files.items()):
-            archive.writestr(zipfile.ZipInfo(path), text)
+            archive.writestr(zipfile.ZipInfo(path), text, zipfile.ZIP_DEFLATED)
     return out.getvalue()
 
 
 def _source(name: str) -> str:
     module = importlib.import_module(f"{PACKAGE}.{name}")
-    text = module.__loader__.get_source(module.__name__)  # type: ignore[union-attr]  # every loader used here has it
-    return t.cast(str, text)
+    found = module.__loader__.get_source(module.__name__)  # type: ignore[union-attr]  # every loader used here has it
+    # Ansible's own loader gives bytes.
+    return found.decode() if isinstance(found, bytes) else str(found)
 
 
 def _write_private(path: str, data: bytes) -> None:

@@ -22,7 +22,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._changes import Change, p
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import Hub, HubAccess, Interrupted
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
-from ansible_collections.kpro.llm.plugins.module_utils._long_job import RUN_DIRECTORY, LongJob
+from ansible_collections.kpro.llm.plugins.module_utils._long_job import LongJob
 from ansible_collections.kpro.llm.plugins.module_utils._model_plan import Present, check_space, files_to_check, plan_changes
 from ansible_collections.kpro.llm.plugins.module_utils._model_transfer_edge import TransferSettings
 from ansible_collections.kpro.llm.plugins.module_utils._model_worker import Job
@@ -49,6 +49,7 @@ class ModelOptions:
     ca_bundle: str
     connections: int
     reserve_mib: int
+    stall_s: int
     patience_s: int
     poll_s: int
 
@@ -59,22 +60,22 @@ class ModelOptions:
             raise KproError(f"endpoint {endpoint!r}", "it is not an http or https address", "Correct hf_model__endpoint")
         if self.ca_bundle and not os.path.isfile(self.ca_bundle):
             raise KproError(self.ca_bundle, "there is no such file on the target", "Correct hf_model__ca_bundle")
-        return HubAccess(endpoint.rstrip("/"), self.token, self.ca_bundle, urllib.request.getproxies())
+        return HubAccess(endpoint.rstrip("/"), self.token, self.ca_bundle, urllib.request.getproxies(), float(self.stall_s))
 
-    def job(self, run_directory: str) -> LongJob:
+    def job(self) -> LongJob:
         """Return the job for this very question; the same question finds the same unit."""
         question = json.dumps([os.path.realpath(self.store), self.repository, self.revision, self.include, self.exclude])
         key = hashlib.sha256(question.encode()).hexdigest()[:12]
-        return LongJob(f"kpro-hf-model-{key}.service", run_directory)
+        return LongJob(f"kpro-hf-model-{key}.service")
 
 
-def ensure(options: ModelOptions, *, apply: bool, run_directory: str = RUN_DIRECTORY) -> dict[str, t.Any]:
+def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     """Bring the snapshot to what is wanted, or say what would be done (``apply`` false).
 
     :raises KproError: if the hub refuses, the space is short, or the work fails.
     """
     protocol.check_repository(options.repository)
-    job = options.job(run_directory)
+    job = options.job()
     ended = None
     if apply and (job.unread() or job.running()):
         ended = job.wait(options.poll_s)

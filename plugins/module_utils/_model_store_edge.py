@@ -57,6 +57,14 @@ class Snapshot:
         """Return the path of the partial file."""
         return os.path.join(self.parts, file.key)
 
+    def part_bytes(self, file: RemoteFile) -> int:
+        """Return the length of the partial file if that is too long, else what it takes on disk (it is laid out with holes)."""
+        path = self.part(file)
+        if not os.path.isfile(path):
+            return 0
+        length = os.stat(path).st_size
+        return length if length > file.size_bytes else disk_bytes(path)
+
     def part_ranges(self, file: RemoteFile) -> list[tuple[int, int]]:
         """Return which bytes of the partial file are safely there."""
         try:

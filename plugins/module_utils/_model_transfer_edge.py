@@ -82,6 +82,7 @@ class Transfer:
         sync_bytes = max(MIB, UNSYNCED_BYTES // self._settings.connections)
         self._pending = [PartialFile(self._snapshot, file, sync_bytes, self._settings.stretch_bytes) for file in files]
         self.resumed_bytes = sum(one.resumed_bytes for one in self._pending)
+        self.note = next((one.trouble for one in self._pending if one.trouble), "")
         self._last_byte = time.monotonic()
         threads = [threading.Thread(target=self._work, args=(finish,), daemon=True) for _ in range(self._settings.connections)]
         for thread in threads:

@@ -23,6 +23,7 @@ class PartialFile:
         self.stretch_bytes = stretch_bytes
         self._written = snapshot.part_ranges(file)
         self.resumed_bytes = sum(end - start for start, end in self._written)
+        self.trouble = plan.unusable_words(file.path, snapshot.part_bytes(file), self.resumed_bytes, file.size_bytes)
         self._free = plan.pieces_of(file.size_bytes, self._written, stretch_bytes)
         self._active: list[Piece] = []
         self._sync_bytes = sync_bytes

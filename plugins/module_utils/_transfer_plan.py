@@ -13,6 +13,8 @@ MIB = 1 << 20
 STRETCH_BYTES = 128 * MIB
 SPLIT_BYTES = 16 * MIB
 LONGEST_WAIT_S = 30.0
+# A kill or a power cut may cost this much.
+KEPT_BYTES = 64 * MIB
 # A cut belongs to a pattern if its length is this near to the others'.
 CUT_TOLERANCE = 0.02
 
@@ -90,6 +92,22 @@ def wait_s(failures: int, asked_s: float, spread: float) -> float:
     :param spread: a random number 0..1, so that connections do not come back together.
     """
     return max(asked_s, min(LONGEST_WAIT_S, 0.25 * 2.0 ** min(failures, 12)) * (0.5 + 0.5 * spread))
+
+
+def unusable_words(name: str, partial_bytes: int, known_bytes: int, size_bytes: int) -> str:
+    """Say that an earlier part of a file cannot be used, or only little of it; empty if it can.
+
+    :param partial_bytes: length of the partial file, or what it takes on disk if it was laid out at full length.
+    :param known_bytes: what the journal vouches for.
+    """
+    if partial_bytes > size_bytes:
+        return (
+            f"The partial file of {name} ({size_words(partial_bytes)}) is larger than the file ({size_words(size_bytes)}; a server answers 416 to that). "
+            "Removing it and fetching that file again"
+        )
+    if partial_bytes - known_bytes > KEPT_BYTES:
+        return f"Resume cannot reuse {size_words(partial_bytes - known_bytes)} of partial data of {name}: its journal does not vouch for them"
+    return ""
 
 
 def cut_limit(cuts: t.Sequence[int]) -> int | None:

@@ -77,6 +77,10 @@ options:
     description: Space in MiB that has to stay free beyond what is fetched.
     type: int
     default: 1024
+  stall_s:
+    description: Seconds without a byte after which a connection is given up and another one opened.
+    type: int
+    default: 30
   patience_s:
     description: Seconds without a single byte after which the download is given up.
     type: int
@@ -167,6 +171,7 @@ SPEC: dict[str, t.Any] = {
     "ca_bundle": {"type": "str", "default": ""},
     "connections": {"type": "int", "default": 8},
     "reserve_mib": {"type": "int", "default": 1024},
+    "stall_s": {"type": "int", "default": 30},
     "patience_s": {"type": "int", "default": 900},
     "poll_s": {"type": "int", "default": 10},
 }
