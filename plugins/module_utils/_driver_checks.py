@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import typing as t
 
@@ -16,6 +17,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import Flavo
 FIRST_TURING_ID = 0x1E00
 LAST_BRANCH_BEFORE_TURING = 580
 FIRST_OPEN_ONLY_BRANCH = 620
+OUR_TAG = "kpro-llm"
 _DRIVER_PACKAGE = re.compile(
     r"^(cuda-drivers|firmware-nvidia-|libcuda1|libnvidia-(?!container)|"
     r"nvidia-(alternative|dkms|driver|headless|kernel|modprobe|open|persistenced|smi|utils)|xserver-xorg-video-nvidia)"
@@ -54,6 +56,17 @@ def wanted_flavour(wanted: Wanted, present: Present) -> Flavour:
     if wanted.flavour in ("open", "proprietary"):
         return t.cast(Flavour, wanted.flavour)
     return "proprietary" if old else "open"
+
+
+def running_foreign_guests(resources_json: str, node: str) -> tuple[str, ...]:
+    """Return the guests that run on a node without our tag, in the answer of ``/cluster/resources``."""
+    rows = [row for row in json.loads(resources_json) if row.get("node") == node and row.get("status") == "running"]
+    words = {"qemu": "VM", "lxc": "container"}
+    return tuple(
+        f"{words.get(row.get('type'), 'guest')} {row.get('vmid')} ({row.get('name', '?')})"
+        for row in rows
+        if OUR_TAG not in str(row.get("tags") or "").replace(",", ";").split(";")
+    )
 
 
 def check_node(wanted: Wanted, present: Present) -> None:
@@ -119,7 +132,8 @@ def check_replace(wanted: Wanted, present: Present) -> None:
     }
     there = {place: version for place, version in others.items() if version and version != wanted.version}
     if there and not wanted.replace:
-        words = ", ".join(f"{version} ({place})" for place, version in there.items())
+        versions = dict.fromkeys(there.values())
+        words = "; ".join(f"{version} ({', '.join(place for place in there if there[place] == version)})" for version in versions)
         raise KproError(
             "NVIDIA driver",
             f"{words} is there, {wanted.version} is wanted",

@@ -75,7 +75,7 @@ class Driver:
         return self._result(wanted, present, first, left, attached)
 
     def _observe(self, wanted: Wanted) -> Present:
-        return self._edge.observe(wanted.scope, wanted.packages, wanted.persistence)
+        return self._edge.observe(wanted)
 
     def _work(self, wanted: Wanted, present: Present, plan: DriverPlan) -> Job:
         name = package_name(wanted.version)
@@ -96,6 +96,7 @@ class Driver:
             "users": list(present.users),
             "reboot_needed": bool(left.reboot),
             "reboot_reason": left.reboot,
+            "foreign_guests": list(self._edge.foreign_guests()) if left.reboot else [],
         }
 
 

@@ -13,10 +13,11 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import foreign_packages
-from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Scope, Unit
+from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import foreign_packages, running_foreign_guests
+from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Unit, Wanted
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import Holder, ProcessFiles
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_host import GpuHost
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import NvmlReport
 from ansible_collections.kpro.llm.plugins.module_utils._nvml import ask_nvml
 from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, read_text_file, write_text_file
 
@@ -32,15 +33,16 @@ class DriverEdge:
         self._command = command
         self._host = GpuHost(command)
 
-    def observe(self, scope: Scope, packages: t.Sequence[str], persistence: bool) -> Present:
+    def observe(self, wanted: Wanted) -> Present:
         """Return what is there; on a container only its own part is looked at."""
-        node = scope == "node"
+        node = wanted.scope == "node"
         known = self._host.proc_gpus()
         pci = self._host.pci() if node else ()
         minors = tuple(sorted(gpu.minor for gpu in known if gpu.minor is not None)) or tuple(range(len(pci)))
-        paths = files.node_files(minors, persistence) if node else files.userland_files()
+        paths = files.node_files(minors, wanted.persistence, wanted.power_limit_w) if node else files.userland_files()
         kernels = self._host.kernels() if node else (self._host.kernel,)
         installed = self._installed()
+        report = ask_nvml() if node else NvmlReport("none")
         return Present(
             kernel=self._host.kernel,
             kernels=kernels,
@@ -50,7 +52,7 @@ class DriverEdge:
             cuda_library=self._host.library("libcuda.so.1"),
             runfile=_recorded_version(),
             foreign_packages=foreign_packages(installed),
-            missing_packages=_missing(packages, installed),
+            missing_packages=_missing(wanted.packages, installed),
             kernels_without_headers=tuple(kernel for kernel in kernels if not os.path.exists(f"/lib/modules/{kernel}/build")),
             modules=self._host.modules() if node else frozenset(),
             dkms=self._host.dkms() if node else (),
@@ -58,10 +60,11 @@ class DriverEdge:
             nodes=self._host.nodes(),
             majors=self._host.majors(),
             minors=minors,
-            users=self._users() if node else (),
+            users=_users(report),
             files={path: _text(path) for path in paths},
-            units=self._units(files.node_units(persistence)) if node else {},
+            units=self._units(files.node_units(wanted.persistence)) if node else {},
             initramfs_tool=shutil.which("update-initramfs") is not None,
+            power_limits_w={gpu.uuid: gpu.power_limit_w for gpu in report.gpus if gpu.uuid and gpu.power_limit_w is not None},
         )
 
     def apply(self, change: Change) -> None:
@@ -80,6 +83,15 @@ class DriverEdge:
         elif kind == "unit":
             self._command.check(["systemctl", "enable", "--quiet", change.action[1]])
             self._command.check(["systemctl", "restart", change.action[1]], timeout_s=120.0)
+        elif kind == "power":
+            self._command.check(["nvidia-smi", "-i", change.action[1], "-pl", str(change.action[2])])
+
+    def foreign_guests(self) -> tuple[str, ...]:
+        """Return the guests that run on this node and are not ours, in words."""
+        result = self._command.run(["pvesh", "get", "/cluster/resources", "--type", "vm", "--output-format", "json"])
+        if result.rc != 0:
+            return (f"unknown (pvesh: {result.last_error_line})",)
+        return running_foreign_guests(result.stdout, os.uname().nodename)
 
     def recorded_sha256(self, package: str) -> str:
         """Return the SHA-256 with which a package was installed here, empty if it was not by us."""
@@ -97,18 +109,19 @@ class DriverEdge:
             states[rows.get("Id", "")] = Unit(rows.get("UnitFileState") == "enabled", rows.get("ActiveState") == "active")
         return {name: states.get(name, Unit(False, False)) for name in names}
 
-    def _users(self) -> tuple[str, ...]:
-        """Return who uses a GPU, other than the persistence daemon: open device nodes, and memory that NVML counts."""
-        reader = ProcessFiles()
-        holders = {holder.pid: holder for holder in reader.holders()}
-        for process in ask_nvml().processes:
-            holders.setdefault(process.pid, reader.holder(process.pid))
-        return tuple(_words(holder) for holder in holders.values() if holder.unit != files.PERSISTENCE_UNIT)
-
 
 def record_path(package: str) -> str:
     """Return where the SHA-256 of an installed package is kept."""
     return f"{RECORDS}/{package}.sha256"
+
+
+def _users(report: NvmlReport) -> tuple[str, ...]:
+    """Return who uses a GPU, other than the persistence daemon: open device nodes, and memory that NVML counts."""
+    reader = ProcessFiles()
+    holders = {holder.pid: holder for holder in reader.holders()}
+    for process in report.processes:
+        holders.setdefault(process.pid, reader.holder(process.pid))
+    return tuple(_words(holder) for holder in holders.values() if holder.unit != files.PERSISTENCE_UNIT)
 
 
 def _words(holder: Holder) -> str:

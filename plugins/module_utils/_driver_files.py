@@ -79,8 +79,9 @@ def nodes_unit_text(minors: t.Sequence[int]) -> str:
     )
 
 
-def persistence_unit_text() -> str:
-    """Return the persistence daemon's unit, as in the vendor's sample."""
+def persistence_unit_text(power_limit_w: int) -> str:
+    """Return the persistence daemon's unit, as in the vendor's sample; a power limit lasts as long as persistence does."""
+    limit = f"ExecStartPost=/usr/bin/nvidia-smi --power-limit={power_limit_w}\n" if power_limit_w else ""
     return (
         f"{_HEAD}[Unit]\n"
         "Description=NVIDIA Persistence Daemon\n"
@@ -90,6 +91,7 @@ def persistence_unit_text() -> str:
         "Type=forking\n"
         "PIDFile=/run/nvidia-persistenced/nvidia-persistenced.pid\n"
         "ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced\n"
+        f"{limit}"
         "ExecStopPost=/bin/rm -rf /run/nvidia-persistenced\n"
         "Restart=on-failure\n"
         "\n[Install]\n"
@@ -102,7 +104,7 @@ def sysusers_text() -> str:
     return f'{_HEAD}u nvidia-persistenced - "NVIDIA Persistence Daemon" /run/nvidia-persistenced /usr/sbin/nologin\n'
 
 
-def node_files(minors: t.Sequence[int], persistence: bool) -> dict[str, str]:
+def node_files(minors: t.Sequence[int], persistence: bool, power_limit_w: int) -> dict[str, str]:
     """Return the files of a node by path."""
     files = {
         MODPROBE: modprobe_text(),
@@ -111,7 +113,7 @@ def node_files(minors: t.Sequence[int], persistence: bool) -> dict[str, str]:
         f"{UNIT_FOLDER}/{NODES_UNIT}": nodes_unit_text(minors),
     }
     if persistence:
-        files |= {SYSUSERS: sysusers_text(), f"{UNIT_FOLDER}/{PERSISTENCE_UNIT}": persistence_unit_text()}
+        files |= {SYSUSERS: sysusers_text(), f"{UNIT_FOLDER}/{PERSISTENCE_UNIT}": persistence_unit_text(power_limit_w)}
     return files
 
 

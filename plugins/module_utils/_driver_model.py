@@ -22,6 +22,7 @@ class Wanted:
     :param sha256: empty: the vendor's checksum file beside ``url`` decides.
     :param flavour: the kernel module's, "auto" keeps what runs and otherwise goes by the GPU's generation.
     :param packages: Debian packages that the build needs, headers of the kernels come on top.
+    :param power_limit_w: for each GPU; 0 leaves it alone.
     """
 
     scope: Scope
@@ -32,6 +33,7 @@ class Wanted:
     replace: bool
     packages: tuple[str, ...]
     persistence: bool
+    power_limit_w: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Present:
     :param kernels_without_headers: installed kernels without a build folder.
     :param users: who has a GPU open or memory on it.
     :param initramfs_tool: ``update-initramfs`` is there.
+    :param power_limits_w: of each GPU that NVML can ask, by UUID.
     """
 
     kernel: str
@@ -74,6 +77,7 @@ class Present:
     files: t.Mapping[str, str | None]
     units: t.Mapping[str, Unit]
     initramfs_tool: bool
+    power_limits_w: t.Mapping[str, float]
 
     def libraries_are(self, version: str) -> bool:
         """Say whether both libraries are of a version."""

@@ -39,7 +39,7 @@ class DriverPlan:
 
 def node_plan(wanted: Wanted, present: Present) -> DriverPlan:
     """Return the plan for a node."""
-    texts = files.node_files(present.minors, wanted.persistence)
+    texts = files.node_files(present.minors, wanted.persistence, wanted.power_limit_w)
     early = {files.MODPROBE, files.PREFERENCES}
     changes = _file_changes({path: text for path, text in texts.items() if path in early}, present)
     if "nouveau" in present.modules:
@@ -51,7 +51,9 @@ def node_plan(wanted: Wanted, present: Present) -> DriverPlan:
     late = _file_changes({path: text for path, text in texts.items() if path not in early}, present)
     changes += late
     if not reboot:
-        changes += _unit_changes(files.node_units(wanted.persistence), present, {change.action[1] for change in late})
+        stopped = any(change.action == ("load",) for change in changes) and "nvidia" in present.modules
+        changes += _unit_changes(files.node_units(wanted.persistence), present, {change.action[1] for change in late}, stopped)
+        changes += _power_changes(wanted, present)
     return DriverPlan(tuple(changes), reboot)
 
 
@@ -124,12 +126,24 @@ def _initramfs(changes: t.Sequence[Change], present: Present) -> list[Change]:
     return []
 
 
-def _unit_changes(names: t.Sequence[str], present: Present, written: t.Collection[str]) -> list[Change]:
+def _unit_changes(names: t.Sequence[str], present: Present, written: t.Collection[str], stopped: bool) -> list[Change]:
+    """Return the units to start; ``stopped``: the persistence daemon is stopped to unload the modules."""
     changes = []
     for name in names:
         unit = present.units[name]
         stale = name == files.NODES_UNIT and not nodes_right(present)
-        if not unit.enabled or not unit.active or stale or f"{files.UNIT_FOLDER}/{name}" in written:
+        if not unit.enabled or not unit.active or stale or f"{files.UNIT_FOLDER}/{name}" in written or (stopped and name == files.PERSISTENCE_UNIT):
             words = ["enabled" if unit.enabled else "disabled", "active" if unit.active else "inactive", *(["device nodes wrong"] if stale else [])]
             changes.append(Change(f"Enable and start {name}", ", ".join(words), "enabled, active", ("unit", name)))
     return changes
+
+
+def _power_changes(wanted: Wanted, present: Present) -> list[Change]:
+    """Return the GPUs whose power limit is another one, within the half watt to which drivers round."""
+    if not wanted.power_limit_w:
+        return []
+    return [
+        Change(f"Set the power limit of {uuid}", f"{limit:g} W", f"{wanted.power_limit_w} W", ("power", uuid, wanted.power_limit_w))
+        for uuid, limit in present.power_limits_w.items()
+        if abs(limit - wanted.power_limit_w) > 0.5
+    ]

@@ -27,6 +27,11 @@ class Finding:
     reason: str
     remedy: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """The finding as one line of text."""
+        return f"{self.what}: {self.reason}." + (f" {self.remedy}." if self.remedy else "")
+
 
 @dataclasses.dataclass(frozen=True)
 class Versions:

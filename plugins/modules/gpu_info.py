@@ -137,6 +137,12 @@ findings:
       what: /dev/nvidia-uvm
       reason: the node is 509:0, the kernel's device is 511:0
       remedy: Pass it to the container again (dev[n]) and restart it
+problems:
+  description: The errors among RV(findings), one sentence each.
+  returned: always
+  type: list
+  elements: str
+  sample: ["/dev/nvidia-uvm: the node is 509:0, the kernel's device is 511:0. Pass it to the container again (dev[n]) and restart it."]
 not_visible:
   description: What can't be seen from here, with the reason.
   returned: always
@@ -263,6 +269,7 @@ def observe(holders: bool) -> dict[str, t.Any]:
         "topology": [dataclasses.asdict(link) for link in report.links],
         "xids": events,
         "findings": [dataclasses.asdict(finding) for finding in findings],
+        "problems": [finding.sentence for finding in findings if finding.level == "error"],
         "not_visible": not_visible(place, host, messages),
     }
 

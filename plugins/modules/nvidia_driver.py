@@ -61,6 +61,10 @@ options:
     description: Run the persistence daemon on the node.
     type: bool
     default: true
+  power_limit_w:
+    description: Power limit of each GPU of the node, in watts. V(0) leaves it alone.
+    type: int
+    default: 0
   poll_s:
     description: How long one call waits for the long part before it reports progress, in seconds.
     type: float
@@ -119,6 +123,12 @@ reboot_reason:
   returned: when finished
   type: str
   sample: nouveau holds 0000:41:00.0 until the next boot
+foreign_guests:
+  description: Guests without the tag C(kpro-llm) that run on the node, looked up when a reboot is needed.
+  returned: when finished
+  type: list
+  elements: str
+  sample: ["VM 100 (web)"]
 plan:
   description: What was done, or would be in check mode, as sentences.
   returned: always
@@ -152,6 +162,7 @@ def argument_spec() -> dict[str, t.Any]:
         "replace": {"type": "bool", "default": False},
         "packages": {"type": "list", "elements": "str", "default": ["dkms", "gcc", "make", "libc6-dev", "proxmox-default-headers"]},
         "persistence": {"type": "bool", "default": True},
+        "power_limit_w": {"type": "int", "default": 0},
         "poll_s": {"type": "float", "default": 10.0},
     }
 
@@ -170,6 +181,7 @@ def converge(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         replace=params["replace"],
         packages=tuple(params["packages"]),
         persistence=params["persistence"],
+        power_limit_w=params["power_limit_w"],
     )
     driver = Driver(DriverEdge(command), lambda version: LongJob(f"kpro-driver-{version}.service", command=command), params["poll_s"])
     return driver.converge(wanted, check_mode)
