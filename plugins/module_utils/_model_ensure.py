@@ -109,6 +109,17 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     return result if changes else {**result, **plan_result(_fetched(ended.result))}
 
 
+def resolve(options: ModelOptions) -> dict[str, t.Any]:
+    """Return the commit of the revision and where it would lie; never changes anything.
+
+    :raises KproError: if the hub refuses or does not answer.
+    """
+    protocol.check_repository(options.repository)
+    commit = _commit(options, Hub(options.access(), options.repository))
+    path = store.Snapshot(options.store, options.repository, commit).path
+    return {"changed": False, "plan": [], "finished": True, "path": path, "repository": options.repository, "commit": commit}
+
+
 def describe(options: ModelOptions) -> dict[str, t.Any]:
     """Return config and weights of the model without fetching it; never changes anything.
 

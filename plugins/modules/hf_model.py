@@ -46,9 +46,10 @@ options:
     default: []
   only:
     description:
+      - V(commit) changes nothing and resolves O(revision).
       - V(config) changes nothing and returns RV(config) and RV(weights), read from the snapshot or from a few small answers of the hub.
     type: str
-    choices: [all, config]
+    choices: [all, config, commit]
     default: all
   verify:
     description:
@@ -122,7 +123,7 @@ commit:
   sample: 61c730d05ca9442da241f060ac94334938dd1a7c
 size_bytes:
   description: Size of the selected files.
-  returned: always
+  returned: unless O(only=commit)
   type: int
   sample: 2812243
 config:
@@ -155,7 +156,7 @@ progress:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._model_ensure import ModelOptions, describe, ensure
+from ansible_collections.kpro.llm.plugins.module_utils._model_ensure import ModelOptions, describe, ensure, resolve
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 
 SPEC: dict[str, t.Any] = {
@@ -164,7 +165,7 @@ SPEC: dict[str, t.Any] = {
     "store": {"type": "path", "default": "/srv/models"},
     "include": {"type": "list", "elements": "str", "default": []},
     "exclude": {"type": "list", "elements": "str", "default": []},
-    "only": {"type": "str", "choices": ["all", "config"], "default": "all"},
+    "only": {"type": "str", "choices": ["all", "config", "commit"], "default": "all"},
     "verify": {"type": "str", "choices": ["changed", "all"], "default": "changed"},
     "endpoint": {"type": "str", "default": ""},
     "token": {"type": "str", "default": "", "no_log": True},
@@ -183,7 +184,9 @@ def run(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     only = values.pop("only")
     values |= {"include": tuple(values["include"]), "exclude": tuple(values["exclude"])}
     options = ModelOptions(**values)
-    return describe(options) if only == "config" else ensure(options, apply=not check_mode)
+    if only == "all":
+        return ensure(options, apply=not check_mode)
+    return describe(options) if only == "config" else resolve(options)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -109,10 +110,8 @@ class World:
         arguments = {"repository": REPOSITORY, "endpoint": self.endpoint, "store": str(self.store), "reserve_mib": 1, "poll_s": 20, **options}
         self._capsys.readouterr()
         with patch_module_args({**arguments, "_ansible_check_mode": check_mode}):
-            try:
+            with contextlib.suppress(SystemExit):
                 hf_model.main()
-            except SystemExit:
-                pass
         result: dict[str, t.Any] = json.loads(self._capsys.readouterr().out)
         if result.get("failed"):
             raise Failed(result)
