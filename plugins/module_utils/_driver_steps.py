@@ -22,14 +22,15 @@ DOWNLOADS = "/var/cache/kpro-llm"
 class Step:
     """One step of the worker.
 
-    :param kind: "run" a program, "download" the package, or "remove" it.
+    :param kind: "run" a program, install "packages" (a program that is run again after apt-get update if it fails), "download" the vendor's
+        package, or "remove" it.
     :param phase: what a person reads while it runs.
     :param argv: the program of a "run".
     :param failure: how to explain its failure: "apt", "installer", "dkms", "unload", "load", "initramfs"; empty: it may fail.
     :param timeout_s: a bound for a hanging program, far above any honest need.
     """
 
-    kind: t.Literal["run", "download", "remove"]
+    kind: t.Literal["run", "packages", "download", "remove"]
     phase: str
     argv: tuple[str, ...] = ()
     failure: str = ""
@@ -69,8 +70,7 @@ def node_steps(wanted: Wanted, present: Present, actions: t.Sequence[tuple[t.Any
     packages = needed_packages(present, [*([present.kernel] if install else []), *builds])
     if packages:
         argv = ("apt-get", "install", "--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold", *packages)
-        steps.append(Step("run", "Ask the package index", ("apt-get", "update"), "apt"))
-        steps.append(Step("run", f"Install {', '.join(packages)}", argv, "apt"))
+        steps.append(Step("packages", f"Install {', '.join(packages)}", argv, "apt"))
     if install:
         steps.append(Step("download", f"Download driver {wanted.version}"))
     if install or ("load",) in actions:

@@ -66,6 +66,13 @@ class Worker:
             fetch(self._job.package, lambda line: self._status.running(f"{place} {step.phase}: {line}"))
         elif step.kind == "remove":
             pathlib.Path(self._job.package.path).unlink(missing_ok=True)
+        elif step.kind == "packages":
+            try:
+                self._program(step, place)
+            except KproError:
+                # The index may be older than the packages that it names.
+                self._program(dataclasses.replace(step, argv=("apt-get", "update")), place)
+                self._program(step, place)
         else:
             self._program(step, place)
 
