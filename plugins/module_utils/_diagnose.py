@@ -1,18 +1,59 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find the cause: rules over the log and the context, best first. PRIVATE: for use in kpro.llm only."""
+"""Find the cause: rules over the log and the facts around it, the most telling first. PRIVATE: for use in kpro.llm only."""
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._diagnosis import Diagnosis
-from ansible_collections.kpro.llm.plugins.module_utils._start_log import read_start_log
+from ansible_collections.kpro.llm.plugins.module_utils import _diagnosis_memory, _diagnosis_service, _diagnosis_start, _diagnosis_unit
+from ansible_collections.kpro.llm.plugins.module_utils._diagnosis import Case, Diagnosis
+
+# Facts about unit and service first: they say whether the log is worth reading. Then memory, whose texts also hold general words.
+_RULES = (*_diagnosis_unit.RULES, *_diagnosis_service.RULES, *_diagnosis_memory.RULES, *_diagnosis_start.RULES)
 
 
 def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> Diagnosis:
-    """Return the cause of a failed start."""
-    log = read_start_log(lines)
-    evidence = tuple(line for line in lines[-5:] if line.strip())
-    return Diagnosis("unknown", log.phase, f"the start ended in the phase '{log.phase}' for a reason that is not known here", evidence, confidence="none")
+    """Return the cause of a failed start, or an honest "unknown" with what there is to see.
+
+    :param lines: the start's log, whole lines in order.
+    :param context: facts around it (``args``, ``unit``, ``engine_version``, ``driver``, ``loss`` ...); unknown ones are accepted.
+    """
+    case = Case(lines, context)
+    for rule in _RULES:
+        found = rule(case)
+        if found is not None:
+            return dataclasses.replace(found, phase=case.log.phase)
+    return dataclasses.replace(_loss(case) or _diagnosis_start.first_exception(case) or _unknown(case), phase=case.log.phase)
+
+
+def _loss(case: Case) -> Diagnosis | None:
+    """What the waiting saw itself, where the log does not say more."""
+    loss = case.get("loss")
+    if not isinstance(loss, (list, tuple)) or len(loss) != 2 or loss[0] in ("crashed", "start_failed", "timeout"):
+        return None
+    remedies = {
+        "wrong_answer": "If the text is no language at all, weights or copies between the GPUs are wrong: do not use this service",
+        "wrong_model": "Another server may have the port, or the service was started with an older configuration",
+        "api_key_refused": "Another server may have the port; the key lies in /etc/kpro-llm/api_key of the container",
+        "hang": "Look at the node (disk, GPU, kernel log); allow more in sglang_server__hang_budgets_s if it was only slow",
+        "tool_parser_wrong": "Set tool_call_parser and reasoning_parser for this model",
+        "other_server_answers": "End the other server or choose another sglang_server__port",
+        "identity_changed": "Run the deployment again",
+        "crash_loop": "Read the log of the first start; run the deployment again once the cause is repaired",
+    }
+    return Diagnosis(str(loss[0]), str(loss[1]), remedies.get(str(loss[0]), ""), tuple(case.lines[-3:]))
+
+
+def _unknown(case: Case) -> Diagnosis:
+    exit_words = str(case.get("unit.exit_words") or "")
+    how = f" ({exit_words})" if exit_words else ""
+    return Diagnosis(
+        "unknown",
+        f"the start ended in the phase '{case.log.phase}'{how} and its log does not say why",
+        "",
+        tuple(case.lines[-5:]),
+        confidence="none",
+    )

@@ -51,7 +51,7 @@ def plan_diff(changes: t.Sequence[Change], wanted: ServiceWanted) -> list[dict[s
     entries = []
     for change in changes:
         hidden = change.action[0] == "write" and change.action[1] in secret_roles
-        before, after = ("" if side is None else str(side) for side in (change.before, change.after))
+        before, after = ("" if side is None else f"{str(side).rstrip()}\n" for side in (change.before, change.after))
         entries.append(
             {
                 "before_header": change.sentence,

@@ -37,7 +37,7 @@ def _phase(name: str, begins: str, words: str, budget_s: float) -> Phase:
 PHASES = (
     _phase("gate", r"^$", "gate checks GPUs, port and versions", 300),
     _phase("launch", r"^gate: ok", "Python loads the engine", 300),
-    _phase("options", r"server_args=", "engine reads its options", 300),
+    _phase("options", r"server_args=", "engine loads its modules and starts its processes", 300),
     _phase("distributed", r"Init (?:torch distributed|parallel) begin", "GPU processes find each other", 300),
     _phase("weights", r"Load weight begin", "weights are loaded", 1800),
     _phase("pools", r"Load weight end", "memory pools are allocated", 600),
@@ -58,7 +58,7 @@ _FATAL = re.compile(
 )
 _ACCESS_LOG = re.compile(r'"(?:GET|POST|HEAD) \S+ HTTP/1\.[01]"')
 _RANK = re.compile(r"\b(?:TP|DP|PP)(\d+)\b")
-_SHARDS = re.compile(r"(?:checkpoint shards|safetensors):?\s*(\d+)\s*%")
+_SHARDS = re.compile(r"shards:?\s*(\d+)\s*%")
 
 
 @dataclasses.dataclass
@@ -86,9 +86,10 @@ class StartLog:
             if _ORDER[phase.name] > _ORDER[self.phase] and phase.begins.search(text):
                 self.phase, self.phase_since_s, self.detail = phase.name, time_s, ""
                 self.begun_s[phase.name] = time_s
-        shards = _SHARDS.search(text)
+        # A progress bar repaints itself within one line.
+        shards = _SHARDS.findall(text)
         if shards:
-            self.detail = f"{shards[1]} %"
+            self.detail = f"{shards[-1]} %"
         if not self.fatal and _FATAL.search(text):
             self.fatal, self.fatal_s = text, time_s
 

@@ -233,7 +233,7 @@ def _failure(loss: tuple[str, str], outcome: Outcome, params: dict[str, t.Any], 
     context = {
         **params["context"],
         "loss": list(loss),
-        "unit": outcome.unit.as_dict(),
+        "unit": {**outcome.unit.as_dict(), "exit_words": outcome.unit.exit_words},
         "identity": identity.as_dict(),
         "level": outcome.attempt.reached,
         "port": params["port"],

@@ -145,7 +145,12 @@ def test_a_refusal_of_the_gate_is_found(unit: StandinUnit, port: int) -> None:
 
 
 def test_a_dead_rank_ends_the_wait_although_the_unit_is_active(unit: StandinUnit, port: int) -> None:
-    steps = [*START[:3], {"sleep": 0.5}, {"log": "[2026-11-29 12:00:02 TP1] Scheduler hit an exception: Traceback"}, {"log": "torch.OutOfMemoryError: CUDA out of memory"}]
+    steps = [
+        *START[:3],
+        {"sleep": 0.5},
+        {"log": "[2026-11-29 12:00:02 TP1] Scheduler hit an exception: Traceback"},
+        {"log": "torch.OutOfMemoryError: CUDA out of memory"},
+    ]
     ended = ready(unit.run_engine(steps), port, timeout_s=60)
     assert loss(ended) == "start_failed"
     assert "still active" in ended.result["details"]["loss"]["words"]
@@ -175,7 +180,9 @@ def test_a_reboot_is_no_success(unit: StandinUnit, port: int) -> None:
 def test_another_server_on_the_port_is_named(unit: StandinUnit, port: int, tmp_path: Path) -> None:
     scenario = tmp_path / "foreign.json"
     scenario.write_text(json.dumps({"steps": serving(port), "model": "tiny"}), encoding="utf-8")
-    foreign = subprocess.Popen([sys.executable, str(STANDINS / "engine.py"), str(scenario)], env={"INVOCATION_ID": "f" * 32, "KPRO_STANDIN_STATE": str(unit.folder)})
+    foreign = subprocess.Popen(
+        [sys.executable, str(STANDINS / "engine.py"), str(scenario)], env={"INVOCATION_ID": "f" * 32, "KPRO_STANDIN_STATE": str(unit.folder)}
+    )
     try:
         identity = unit.run_engine(START)
         unit.set(ControlGroup="/system.slice/kpro-sglang.service")

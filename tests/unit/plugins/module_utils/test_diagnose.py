@@ -1,0 +1,139 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Diagnosis against recorded failure cases: class, action and what the message must say."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.kpro.llm.plugins.module_utils._diagnose import diagnose
+from ansible_collections.kpro.llm.plugins.module_utils._diagnosis import Case
+
+FIXTURES = Path(__file__).parent / "fixtures"
+CASES = [json.loads(line) for line in (FIXTURES / "sglang_failure_cases.jsonl").read_text(encoding="utf-8").splitlines()]
+# Claims of the cases that can be told by their wording; the others are judged by their meaning, in the class.
+WORDING = {"increase --mem-fraction-static", "decrease --mem-fraction-static", "still loading", "the service is ready", "everything is ok", "kill 9120"}
+
+
+def log_and_context(repro: dict[str, t.Any]) -> tuple[list[str], dict[str, t.Any]]:
+    """What a caller has at hand: the log's lines, and everything else as facts."""
+    lines = repro.get("lines") or repro.get("log") or []
+    return list(lines), {name: value for name, value in repro.items() if name not in ("lines", "log", "type")}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_recorded_case(case: dict[str, t.Any]) -> None:
+    found = diagnose(*log_and_context(case["repro"]))
+    expect = case["expect"]
+    message = f"{found.cause}. {found.remedy}"
+    assert found.class_ == expect["class"], found
+    assert found.action == expect["action"]
+    for words in expect["must_mention"]:
+        assert words.lower() in message.lower(), message
+    for words in WORDING & set(expect["must_not_claim"]):
+        assert words.lower() not in message.lower(), message
+
+
+def test_every_kind_of_the_service_is_covered() -> None:
+    assert {case["kind"] for case in CASES} == {
+        "readiness",
+        "gpu-cleanup",
+        "systemd",
+        "silent-degradation",
+        "sglang-memory",
+        "sglang-arch",
+        "python-env",
+        "multi-gpu",
+    }
+
+
+def test_unknown_is_an_honest_answer_with_the_evidence() -> None:
+    found = diagnose(["gate: ok", "Load weight begin. avail mem=46.9 GB", "something nobody has seen"], {"made_up_key": 1})
+    assert found.class_ == "unknown" and found.confidence == "none" and found.remedy == ""
+    assert found.phase == "weights" and "something nobody has seen" in found.evidence
+
+
+def test_an_exception_without_a_rule_is_named_and_not_explained() -> None:
+    lines = [
+        "[2026-11-29 12:00:00 TP1] Scheduler hit an exception: Traceback (most recent call last):",
+        '  File "x.py", line 1, in run',
+        "ZeroDivisionError: division by zero",
+        "[2026-11-29 12:00:01 TP0] Scheduler hit an exception: Traceback (most recent call last):",
+        "RuntimeError: Connection closed by peer",
+        "Received sigquit from a child process. It usually means the child failed.",
+    ]
+    found = diagnose(lines)
+    assert found.class_ == "unknown" and "ZeroDivisionError" in found.cause and "sigquit" not in found.cause
+
+
+def test_the_first_failing_rank_decides() -> None:
+    lines = [
+        "[2026-11-29 12:00:00 TP1] Traceback (most recent call last):",
+        "[2026-11-29 12:00:00 TP0] RuntimeError: an echo of another rank",
+        "[2026-11-29 12:00:00 TP1] ValueError: the cause",
+    ]
+    assert "the cause" in Case(lines).first_error
+
+
+@pytest.mark.parametrize(
+    ("context", "class_", "direction", "words"),
+    [
+        # The first launch that failed: 48 requests nobody asked for, 4 draft copies each (sglang_memory.md, section 3).
+        (
+            {"args": {"mem_fraction_static": 0.85, "speculative_num_steps": 3}, "model_facts": {"state_mib_per_slot": 73.41}},
+            "hybrid_state_pool_too_large",
+            "lower",
+            "17.2 GiB",
+        ),
+        ({"args": {"mem_fraction_static": 0.4}}, "fraction_too_low", "raise", "Raise mem_fraction_static above 0.547"),
+        ({"args": {"mem_fraction_static": 0.85}, "gpu_total_gib": 62.0}, "gpu_occupied", "", "another process holds GPU memory"),
+    ],
+)
+def test_not_enough_memory_is_told_apart_by_the_sum(context: dict[str, t.Any], class_: str, direction: str, words: str) -> None:
+    lines = [
+        "Max running requests is reset to 48 for speculative decoding.",
+        "[2026-11-29 12:00:00 TP0] Load weight begin. avail mem=46.90 GB",
+        "[2026-11-29 12:00:00 TP0] Load weight end. type=Qwen3_5ForConditionalGeneration, avail mem=21.26 GB, mem usage=25.61 GB.",
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: 0.85",
+    ]
+    found = diagnose(lines, context)
+    assert (found.class_, found.direction) == (class_, direction)
+    assert words in f"{found.cause} {found.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("line", "class_", "direction"),
+    [
+        (
+            "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.5. Raise --mem-fraction-static above 0.592",
+            "fraction_too_low",
+            "raise",
+        ),
+        (
+            "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.9. Raise --mem-fraction-static above 0.97",
+            "weights_too_large",
+            "",
+        ),
+        (
+            "RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) state cache, total_rest_memory=-3.05",
+            "hybrid_state_pool_too_large",
+            "raise",
+        ),
+        ("AssertionError: max_running_request is zero", "state_slots_too_few", "raise"),
+        ("RuntimeError: TP rank could finish the model loading, but there are other ranks that didn't finish loading", "rank_missing", ""),
+        ("NVMLError: Driver/library version mismatch", "driver_mismatch", ""),
+    ],
+)
+def test_lines_of_the_table(line: str, class_: str, direction: str) -> None:
+    found = diagnose(["Load weight begin. avail mem=46.9 GB", line])
+    assert (found.class_, found.direction) == (class_, direction), found
+
+
+def test_what_the_wait_saw_counts_where_the_log_is_silent() -> None:
+    found = diagnose(["gate: ok"], {"loss": ["wrong_answer", "the answer was '!!!!', accepted is 'paris'"]})
+    assert found.class_ == "wrong_answer" and "!!!!" in found.cause and found.remedy
