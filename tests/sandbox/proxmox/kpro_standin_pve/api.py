@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -49,23 +50,22 @@ def call(
     path: str,
     parameters: Mapping[str, Any],
     echo: Callable[[str], None] | None = None,
+    wait: bool = True,
 ) -> Any:
-    """Run one call and return its data (an Outcome for a task); raises ApiError."""
+    """Run one call and return its data (an Outcome for a task, finished when ``wait``); raises ApiError."""
     found = schema.find(method, path)
     if found is None:
         raise ApiError(501, f"Method '{method} {path}' not implemented")
     handler = handler_of(found, path)
+    _check_node(node, found.bound.get("node"))
     checked = schema.validate(found, parameters)
-    _check_node(node, checked.get("node"))
-    return handler(Request(replace(node), checked, echo))
+    return handler(Request(replace(node), checked, echo, wait))
 
 
 def _check_node(node: Node, name: str | None) -> None:
     if name in (None, "localhost", node.name):
         return
     known = node.path(f"/etc/pve/nodes/{name}").is_dir()
-    reason = (
-        f"hostname lookup '{name}' failed - failed to get address info for: {name}: "
-        "Temporary failure in name resolution"
-    )
+    cause = "Temporary failure in name resolution" if re.fullmatch(r"[\w.\-]+", str(name)) else "Name or service not known"
+    reason = f"hostname lookup '{name}' failed - failed to get address info for: {name}: {cause}"
     raise failed(f"proxy handler failed: node '{name}' is not reachable from the stand-in" if known else reason)

@@ -13,7 +13,7 @@ from typing import Any
 from . import cli_options
 from .api import call, handler_of
 from .cli_options import UsageError
-from .errors import ApiError, bad_parameters, failed
+from .errors import ApiError, bad_parameters
 from .node import Node, this_node
 from .routes import Listed
 from .tasks import Outcome
@@ -41,14 +41,15 @@ FORMAT_OPTIONS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run one command."""
-    cli_options.startup_delay()
+def main(argv: Sequence[str], node: Node | None = None) -> int:
+    """Run one command, on this machine unless a node is given."""
+    if node is None:
+        cli_options.startup_delay()
     if not argv or argv[0] not in METHODS:
         reason = "no command specified" if not argv else f"unknown command 'pvesh {argv[0]}'"
         sys.stderr.write(f"ERROR: {reason}\n{USAGE}")
         return 255
-    return run(this_node(cli_options.notice), argv[0], argv[1:])
+    return run(node or this_node(cli_options.notice), argv[0], argv[1:])
 
 
 def run(node: Node, command: str, argv: Sequence[str]) -> int:
@@ -117,5 +118,3 @@ def _show(command: str, answer: Any, form: str, noborder: bool, quiet: bool) -> 
         text = cli_text.render(data, form, noborder)
     sys.stdout.write(text)
 
-
-__all__ = ["failed", "main", "run"]

@@ -46,9 +46,9 @@ def _run(usage: str, line: str, work: Callable[[], None]) -> int:
     return 0
 
 
-def pveversion(argv: Sequence[str]) -> int:
+def pveversion(argv: Sequence[str], node: Node | None = None) -> int:
     """Print the manager's version; with --verbose a short list that names the stand-in."""
-    node = this_node(cli_options.notice)
+    node = node or this_node(cli_options.notice)
     manager = f"pve-manager/{node.version}/{REPOID}"
     if any(word not in ("-v", "--verbose", "-verbose") for word in argv):
         bad = next(word for word in argv if word not in ("-v", "--verbose", "-verbose"))
@@ -64,9 +64,9 @@ def pveversion(argv: Sequence[str]) -> int:
     return 0
 
 
-def pvesm(argv: Sequence[str]) -> int:
+def pvesm(argv: Sequence[str], node: Node | None = None) -> int:
     """Run status, list or path."""
-    node = this_node(cli_options.notice)
+    node = node or this_node(cli_options.notice)
     commands: dict[str, tuple[str, dict[str, object], tuple[str, ...], Handler]] = {
         "status": (" [OPTIONS]", {"storage": STRING, "content": STRING}, (), _status),
         "list": ("<storage> [OPTIONS]", {"content": STRING, "vmid": STRING}, ("storage",), _list),
@@ -75,9 +75,9 @@ def pvesm(argv: Sequence[str]) -> int:
     return _dispatch("pvesm", PVESM_USAGE, commands, node, argv)
 
 
-def pveam(argv: Sequence[str]) -> int:
+def pveam(argv: Sequence[str], node: Node | None = None) -> int:
     """Run list, available, update, download or remove."""
-    node = this_node(cli_options.notice)
+    node = node or this_node(cli_options.notice)
     commands: dict[str, tuple[str, dict[str, object], tuple[str, ...], Handler]] = {
         "list": ("<storage>", {}, ("storage",), _templates),
         "available": (" [OPTIONS]", {"section": STRING}, (), _available),
@@ -150,7 +150,15 @@ def _templates(node: Node, options: dict[str, str]) -> None:
         print(f"{volume.volid:<60} {volume.size / 1024 / 1024:.2f}MB")
 
 
+def _tell_of_absent_index(node: Node) -> None:
+    if not node_api.template_index(node):
+        for host in ("download.proxmox.com", "releases.turnkeylinux.org"):
+            path = f"/var/lib/pve-manager/apl-info/{host}"
+            cli_options.notice(f"unable to open file '{path}' - No such file or directory")
+
+
 def _available(node: Node, options: dict[str, str]) -> None:
+    _tell_of_absent_index(node)
     for name, entry in sorted(node_api.template_index(node).items()):
         section = entry.get("section", "system")
         if options.get("section") in (None, section):
@@ -160,7 +168,8 @@ def _available(node: Node, options: dict[str, str]) -> None:
 def _download(node: Node, options: dict[str, str]) -> None:
     from . import api
 
-    outcome = api.call(node, "POST", f"/nodes/localhost/aplinfo", options, cli_options.echo)
+    _tell_of_absent_index(node)
+    outcome = api.call(node, "POST", "/nodes/localhost/aplinfo", options, cli_options.echo)
     if not outcome.is_success:
         raise failed(outcome.exitstatus)
 

@@ -77,13 +77,13 @@ def put_config(request: Request) -> None:
     node, vmid = request.node, request["vmid"]
     changes = {key: text for key, text in request.parameters.items() if normalise.is_option(key)}
     deletes, reverts = split_list(request.get("delete") or ""), split_list(request.get("revert") or "")
-    if not changes and not deletes and not reverts:
+    if not changes and not request.parameters.keys() & {"delete", "revert"}:
         raise failed("no options specified")
     _check_lists(changes, deletes, reverts)
     unprivileged = not node.is_root_user and normalise.flag(store.load(node, vmid).current.values, "unprivileged")
     normalise.check_permissions(node, changes, unprivileged, deletes)
     for key in devices.keys(changes, "net"):
-        changes[key] = normalise.network(node, key, changes[key])
+        changes[key] = normalise.network(key, changes[key])
     with config_lock(node, vmid):
         config = store.load(node, vmid)
         store.check_lock(config)
@@ -207,13 +207,12 @@ def _mount(node: Node, vmid: str, key: str, text: str) -> str:
         size_bytes = int(float(size) * storage.GIB)
         parts["volume"] = storage.allocate(node, storage.get(node, name), vmid, size_bytes)
         parts["size"] = storage.size_text(size_bytes)
-        text = normalise.print_property_string(parts, first=("volume",), default_key="volume")
+        text = normalise.print_mount(parts)
     return normalise.mount_point(key, text)
 
 
 def apply_pending(node: Node, vmid: str) -> None:
     """Apply everything that waited for a stop (after a stop and before a start)."""
     config = store.load(node, vmid)
-    if config.pending.values:
-        apply_stopped(node, vmid, config, None)
-        store.save(node, vmid, config)
+    apply_stopped(node, vmid, config, None)
+    store.save(node, vmid, config)

@@ -110,7 +110,7 @@ def parse(text: str, vmid: int | str) -> Config:
         elif old := re.fullmatch(r"description:\s*(.*\S)\s*", line):
             description += decode_text(old[1])
         elif plain := re.fullmatch(r"([a-z][a-z_]*\d*):\s*(.*)", line):
-            section.values[plain[1]] = plain[2]
+            section.values[plain[1]] = plain[2].rstrip()
         else:
             warnings.append(f"vm {vmid} - unable to parse config: {line}")
     close()

@@ -44,7 +44,7 @@ def create(request: Request) -> Outcome:
     for key in sorted(changes.keys() - {"rootfs", "unprivileged"}):
         text = changes[key]
         config.current.values[key] = (
-            normalise.network(node, key, text) if key.startswith("net") else normalise.value(node, key, text)
+            normalise.network(key, text) if key.startswith("net") else normalise.value(node, key, text)
         )
     if unprivileged:
         config.current.values["unprivileged"] = "1"
@@ -113,7 +113,7 @@ def _fill(
             task.log("mounting container failed")
             raise failed(f"directory '{volume}' does not exist")
     root = storage.rootfs_folder(node, values["rootfs"])
-    _unpack(node, config, request["ostemplate"], archive, root, task)
+    _unpack(node, vmid, config, request["ostemplate"], archive, root, task)
     _detect(config, root, task)
     _keys(root, values.get("hostname", ""), task, normalise.flag(values, "unprivileged"))
     if keys := request.get("ssh-public-keys"):
@@ -142,17 +142,17 @@ def _allocate(node: Node, vmid: str, config: Config, rootfs: str, task: Task, ma
             path = storage.volume_path(node, parts["volume"])
             task.log(f"Formatting '{path}', fmt=raw size={size_bytes} preallocation=off")
             task.log("kpro stand-in: the volume is a plain folder, no file system is made")
-        config.current.values[key] = normalise.print_property_string(parts, first=("volume",), default_key="volume")
+        config.current.values[key] = normalise.print_mount(parts)
 
 
-def _unpack(node: Node, config: Config, ostemplate: str, archive: str, root: Path, task: Task) -> None:
+def _unpack(node: Node, vmid: str, config: Config, ostemplate: str, archive: str, root: Path, task: Task) -> None:
     path = node.path(archive)
     if not path.is_file():
         reason = f"can't find file '{archive}'" if ":" not in ostemplate else f"volume '{ostemplate}' does not exist"
         task.log(reason)
         raise failed(reason)
     task.log(f"extracting archive '{archive}'")
-    node.driver.unpack(path, root, normalise.flag(config.current.values, "unprivileged"), task.log)
+    node.driver.unpack(path, root, vmid, normalise.flag(config.current.values, "unprivileged"), task.log)
 
 
 def _detect(config: Config, root: Path, task: Task) -> None:

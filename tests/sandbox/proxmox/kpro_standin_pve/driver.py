@@ -51,7 +51,7 @@ class Driver(Protocol):
     def hotplug(self, node: Node, vmid: str, key: str, value: str | None, config: Config) -> None:
         """Apply one changed or (value None) deleted key to the running container; raises HotplugError."""
 
-    def unpack(self, archive: Path, rootfs: Path, unprivileged: bool, log: Callable[[str], None]) -> None:
+    def unpack(self, archive: Path, rootfs: Path, vmid: str, unprivileged: bool, log: Callable[[str], None]) -> None:
         """Unpack a template, ids shifted for an unprivileged container; raises ApiError."""
 
     def forget(self, node: Node, vmid: str) -> None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .errors import ApiError, bad_parameters
+from .errors import bad_parameters
 
 TRUE_WORDS = ("1", "on", "yes", "true")
 FALSE_WORDS = ("0", "off", "no", "false")
@@ -185,5 +185,3 @@ def parse_or_refuse(spec: Mapping[str, Mapping[str, Any]], text: str, path: str)
     except ValueError as error:
         raise bad_parameters({path: f"invalid format - {error}"}) from error
 
-
-__all__ = ["ApiError", "check_format", "parse_boolean", "parse_or_refuse", "parse_property_string", "split_list"]

@@ -9,8 +9,8 @@ import json
 import os
 from typing import Any
 
-from . import devices, normalise, storage, store, tasks
-from .errors import ApiError, bad_parameters
+from . import normalise, storage, store, tasks
+from .errors import bad_parameters
 from .node import Node
 from .node_api import cluster_nodes
 from .routes import Listed, Request, route
@@ -170,8 +170,8 @@ def get_cluster_status(request: Request) -> list[dict[str, Any]]:
 @route("GET", "/nodes/{node}/tasks")
 def get_tasks(request: Request) -> Any:
     """Return finished tasks, newest first."""
-    rows = tasks.listing(request.node, request.get("vmid"), int(request.get("limit") or 50))
-    return Listed(rows, len(rows))
+    rows = tasks.listing(request.node, request.get("vmid"), request.get("typefilter"), request.flag("errors"))
+    return Listed(rows[: int(request.get("limit") or 50)], len(rows))
 
 
 @route("GET", "/nodes/{node}/tasks/{upid}/status")
@@ -188,6 +188,3 @@ def get_task_log(request: Request) -> Any:
         request.node, request["upid"], int(request.get("start") or 0), 50 if limit is None else int(limit)
     )
     return Listed(rows, total)
-
-
-__all__ = ["ApiError", "devices", "summary"]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 import time
 
-from . import config_api, guest_os, normalise, storage, store
+from . import config_api, guest_os, lxc_config, normalise, storage, store
 from .config_file import Config
 from .driver import StartError
-from .errors import failed
+from .errors import bad_parameters, failed
 from .locks import config_lock
 from .node import Node
 from .routes import Request, route
@@ -19,33 +19,43 @@ from .tasks import Outcome, Task, run_task
 
 STATUS = "/nodes/{node}/lxc/{vmid}/status"
 DEFAULT_SHUTDOWN_S = 60
-# A reboot looks at the lock only in the start's pre-start hook; this is all that its task shows then, as recorded.
-HOOK_REFUSED = (
-    "run_buffer: 571 Script exited with status 255",
+# All that a task shows of a failing pre-start hook, as recorded; the cause is not among it.
+HOOK_FAILED = (
+    "run_buffer: 571 Script exited with status {1}",
     'lxc_init: 845 Failed to run lxc.hook.pre-start for container "{0}"',
     '__lxc_start: 2039 Failed to initialize container "{0}"',
 )
+MOUNT_FAILED, REFUSED = 2, 255
 
 
-def start(node: Node, vmid: str, task: Task) -> None:
+def start(node: Node, vmid: str, task: Task, skip_lock: bool = False) -> None:
     """Start a container: lock, pending changes, hook, devices, LXC."""
     with config_lock(node, vmid):
         config = store.load(node, vmid)
-        if config.current.values.get("lock") != "mounted":
+        if not skip_lock and config.current.values.get("lock") != "mounted":
             store.check_lock(config)
         if config.pending.values:
             config_api.apply_stopped(node, vmid, config, None)
             store.save(node, vmid, config)
             config = store.load(node, vmid)
         node.driver.write_runtime_config(node, vmid, config)
-        guest_os.warn_about_nesting(node, config, task)
         _hook(node, vmid, config, "pre-start")
+        for volume, _target, _read_only in lxc_config.bind_mounts(config.current.values):
+            if not node.path(lxc_config.source_path(node, volume)).exists():
+                _fail_in_hook(vmid, MOUNT_FAILED, task)
         try:
             node.driver.start(node, vmid, config)
         except StartError as error:
             for line in error.lines:
                 task.log(line)
             raise failed(f"startup for container '{vmid}' failed") from error
+        guest_os.warn_about_nesting(node, config, task)
+
+
+def _fail_in_hook(vmid: str, code: int, task: Task) -> None:
+    for line in HOOK_FAILED:
+        task.log(line.format(vmid, code))
+    raise failed(f"startup for container '{vmid}' failed")
 
 
 def _hook(node: Node, vmid: str, config: Config, phase: str) -> None:
@@ -58,15 +68,17 @@ def _hook(node: Node, vmid: str, config: Config, phase: str) -> None:
     code = subprocess.run([script, vmid, phase], check=False).returncode
     if code:
         shown = storage.volume_path(node, volid)
+        # The blank at the end is a line break of the inner error in Proxmox.
         raise failed(
-            f"hookscript error for {vmid} on {phase}: command '{shown} {vmid} {phase}' failed: exit code {code}"
+            f"hookscript error for {vmid} on {phase}: command '{shown} {vmid} {phase}' failed: exit code {code} "
         )
 
 
-def stop(node: Node, vmid: str) -> None:
+def stop(node: Node, vmid: str, skip_lock: bool = False) -> None:
     """End a container at once and apply what waited for it."""
     with config_lock(node, vmid):
-        store.check_lock_for_stop(store.load(node, vmid))
+        if not skip_lock:
+            store.check_lock_for_stop(store.load(node, vmid))
         node.driver.kill(node, vmid)
         config_api.apply_pending(node, vmid)
 
@@ -82,6 +94,12 @@ def shutdown(node: Node, vmid: str, timeout_s: int, force: bool) -> None:
         config_api.apply_pending(node, vmid)
 
 
+def _skip_lock(request: Request) -> bool:
+    if request.flag("skiplock") and not request.node.is_root_user:
+        raise bad_parameters({"skiplock": "Only root may use this option."})
+    return request.flag("skiplock")
+
+
 def _require(node: Node, vmid: str, running: bool, noun: str = "CT") -> None:
     if node.driver.is_running(node, vmid) != running:
         raise failed(f"CT {vmid} already running" if not running else f"{noun} {vmid} not running")
@@ -91,16 +109,18 @@ def _require(node: Node, vmid: str, running: bool, noun: str = "CT") -> None:
 def post_start(request: Request) -> Outcome:
     """Start a container."""
     vmid = request["vmid"]
+    skip_lock = _skip_lock(request)
     _require(request.node, vmid, running=False)
-    return request.task("vzstart", lambda task, node: start(node, vmid, task))
+    return request.task("vzstart", lambda task, node: start(node, vmid, task, skip_lock))
 
 
 @route("POST", f"{STATUS}/stop")
 def post_stop(request: Request) -> Outcome:
     """End a container at once."""
     vmid = request["vmid"]
+    skip_lock = _skip_lock(request)
     _require(request.node, vmid, running=True)
-    return request.task("vzstop", lambda task, node: stop(node, vmid))
+    return request.task("vzstop", lambda task, node: stop(node, vmid, skip_lock))
 
 
 @route("POST", f"{STATUS}/shutdown")
@@ -123,9 +143,8 @@ def post_reboot(request: Request) -> Outcome:
                 raise failed("container did not stop")
             config_api.apply_pending(node, vmid)
             if "lock" in store.load(node, vmid).current.values:
-                for line in HOOK_REFUSED:
-                    task.log(line.format(vmid))
-                raise failed(f"startup for container '{vmid}' failed")
+                # A reboot looks at the lock only in the start's hook: the container is down by then.
+                _fail_in_hook(vmid, REFUSED, task)
         start(node, vmid, task)
 
     return request.task("vzreboot", work)
@@ -195,7 +214,7 @@ def start_all(request: Request) -> Outcome:
                 task.log(f"Starting CT {vmid} failed: {outcome.exitstatus}")
             time.sleep(delay_s)
 
-    return run_task(request.node, "startall", "", work, request.echo)
+    return run_task(request.node, "startall", "", work, request.echo, request.wait)
 
 
 @route("POST", "/nodes/{node}/stopall")
@@ -211,4 +230,4 @@ def stop_all(request: Request) -> Outcome:
                     lambda _inner, of_node, id=vmid: shutdown(of_node, id, DEFAULT_SHUTDOWN_S, force=True),
                 )  # fmt: skip
 
-    return run_task(request.node, "stopall", "", work, request.echo)
+    return run_task(request.node, "stopall", "", work, request.echo, request.wait)

@@ -56,7 +56,7 @@ def generate(node: Node, vmid: str, config: Config) -> str:
     for key in ("arch", "ostype"):
         if key not in values:
             raise failed(f"missing '{key}' - internal error at /usr/share/perl5/PVE/LXC.pm line 729.")
-    lines = _base(vmid, values) + _network(vmid, values)
+    lines = _base(vmid, values) + _network(node, vmid, values)
     lines += _devices(node, vmid, values)
     for volume, target, read_only in bind_mounts(values):
         source = source_path(node, volume)
@@ -103,17 +103,20 @@ def _base(vmid: str, values: Values) -> list[str]:
     return lines
 
 
-def _network(vmid: str, values: Values) -> list[str]:
+def _network(node: Node, vmid: str, values: Values) -> list[str]:
     lines: list[str] = []
     for index, key in enumerate(devices.keys(values, "net")):
         parts = normalise.parts_of(key, values[key])
         number = key[len("net") :]
+        bridge = parts.get("bridge", "")
+        if not bridge or not node.path(f"/sys/class/net/{bridge}").exists():
+            raise failed(f"bridge '{bridge}' does not exist")
         lines += [
             f"lxc.net.{index}.type = veth",
             f"lxc.net.{index}.veth.pair = veth{vmid}i{number}",
             f"lxc.net.{index}.hwaddr = {parts['hwaddr']}",
             f"lxc.net.{index}.name = {parts['name']}",
-            f"lxc.net.{index}.link = {parts['bridge']}",
+            f"lxc.net.{index}.link = {bridge}",
         ]
         if parts.get("link_down") != "1":
             lines.append(f"lxc.net.{index}.flags = up")

@@ -27,12 +27,7 @@ TAR = (
 )
 FILTERS = {"tzst": "zstd", "tgz": "gzip", "txz": "xz", "tbz2": "bzip2"}
 LOG = "/run/kpro-standin/lxc-{0}.log"
-# What Proxmox's tasks show of a pre-start hook that fails, as recorded; the cause is not among it.
-HOOK_FAILED = (
-    "run_buffer: 571 Script exited with status 2",
-    'lxc_init: 845 Failed to run lxc.hook.pre-start for container "{0}"',
-    '__lxc_start: 2039 Failed to initialize container "{0}"',
-)
+
 
 
 def run(*argv: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
@@ -65,9 +60,6 @@ class LxcDriver:
     def start(self, node: Node, vmid: str, config: Config) -> None:
         """Make the device nodes, write guest files, start the unit and wait for the guest's init."""
         values = config.current.values
-        for volume, _target, _read_only in lxc_config.bind_mounts(values):
-            if not node.path(lxc_config.source_path(node, volume)).exists():
-                raise StartError([line.format(vmid) for line in HOOK_FAILED])
         self.write_runtime_config(node, vmid, config)
         self._make_nodes(node, vmid, config)
         guest_files.write_all(node, vmid, config, storage.rootfs_folder(node, values["rootfs"]))
@@ -127,26 +119,39 @@ class LxcDriver:
             raise HotplugError(f"unable to open '{source}': No such file or directory")
         hotplug.bind(pid, source, "/" + parts["mp"].lstrip("/"), read_only=parts.get("ro") == "1")
 
-    def unpack(self, archive: Path, rootfs: Path, unprivileged: bool, log: Callable[[str], None]) -> None:
+    def unpack(self, archive: Path, rootfs: Path, vmid: str, unprivileged: bool, log: Callable[[str], None]) -> None:
         """Unpack as Proxmox does: through ``lxc-usernsexec`` when ids are shifted."""
-        form = next((form for ending, form in storage.ARCHIVES.items() if archive.name.endswith(ending)), "tzst")
-        argv = TAR.format(FILTERS[form], rootfs).split()
+        argv = unpack_argv(archive, str(rootfs), unprivileged)
         if unprivileged:
-            maps = [f"{kind}:0:{lxc_config.SHIFT}:65536" for kind in "ug"]
-            argv = ["lxc-usernsexec", "-m", maps[0], "-m", maps[1], "--", *argv]
             os.chown(rootfs, lxc_config.SHIFT, lxc_config.SHIFT)
         with open(archive, "rb") as source:
             answer = subprocess.run(argv, stdin=source, capture_output=True, check=False)
         for line in answer.stderr.decode(errors="replace").splitlines():
             log(line)
         if answer.returncode:
-            command = " ".join(f"'{word}'" if re.search(r"[*=]", word) else word for word in argv)
-            raise failed(f"command '{command}' failed: exit code {answer.returncode}")
+            raise failed(unpack_failure(archive, vmid, unprivileged, answer.returncode))
 
     def forget(self, node: Node, vmid: str) -> None:
         """Remove /var/lib/lxc/ID."""
         shutil.rmtree(node.path(f"{lxc_config.LXC_DIR}/{vmid}"), ignore_errors=True)
         node.path(LOG.format(vmid)).unlink(missing_ok=True)
+
+
+def unpack_argv(archive: Path, folder: str, unprivileged: bool) -> list[str]:
+    """Return the command that unpacks a template from its standard input."""
+    form = next((form for ending, form in storage.ARCHIVES.items() if archive.name.endswith(ending)), "tzst")
+    argv = TAR.format(FILTERS[form], folder).split()
+    if not unprivileged:
+        return argv
+    maps = [f"{kind}:0:{lxc_config.SHIFT}:65536" for kind in "ug"]
+    return ["lxc-usernsexec", "-m", maps[0], "-m", maps[1], "--", *argv]
+
+
+def unpack_failure(archive: Path, vmid: str, unprivileged: bool, code: int) -> str:
+    """Return Proxmox's sentence about a template that could not be unpacked; it unpacks below /var/lib/lxc."""
+    argv = unpack_argv(archive, f"{lxc_config.LXC_DIR}/{vmid}/rootfs", unprivileged)
+    command = " ".join(f"'{word}'" if re.search(r"[*=]", word) else word for word in argv)
+    return f"command '{command}' failed: exit code {code}"
 
 
 def _make_node(folder: Path, device: devices.Device, unprivileged: bool) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from typing import Any
 
 from . import config_file, storage, store
@@ -162,7 +161,10 @@ def get_one_storage_config(request: Request) -> dict[str, Any]:
 
 
 def _declared(found: storage.Storage) -> dict[str, Any]:
-    return {**found.options, "storage": found.name, "type": found.kind, "digest": "0" * 40}
+    row: dict[str, Any] = {**found.options, "storage": found.name, "type": found.kind, "digest": "0" * 40}
+    if "priority" in row:
+        row["priority"] = int(row["priority"])
+    return row
 
 
 def template_index(node: Node) -> dict[str, dict[str, str]]:
@@ -258,8 +260,3 @@ def _machine(node: Node, vmid: str) -> dict[str, str]:
     except FileNotFoundError:
         raise failed(f"Configuration file 'nodes/{node.name}/qemu-server/{vmid}.conf' does not exist") from None
     return config_file.parse(text, vmid).current.values
-
-
-def now_s() -> int:
-    """Return the time of day in seconds."""
-    return int(time.time())

@@ -51,22 +51,22 @@ def new_mac() -> str:
     return MAC_PREFIX + "".join(f":{octet:02X}" for octet in secrets.token_bytes(3))
 
 
-def network(node: Node, key: str, text: str) -> str:
-    """Return a ``net[n]`` complete: type and address added, name and bridge first; an absent bridge is refused."""
+def network(key: str, text: str) -> str:
+    """Return a ``net[n]`` complete: type and address added, name and bridge first."""
     parts = parse_or_refuse(property_spec(key), text, key)
-    bridge = parts.get("bridge", "")
-    if not bridge or not node.path(f"/sys/class/net/{bridge}").exists():
-        raise failed(f"bridge '{bridge}' does not exist")
     parts.setdefault("type", "veth")
     parts.setdefault("hwaddr", new_mac())
     return print_property_string(parts, first=("name", "bridge"))
 
 
 def mount_point(key: str, text: str) -> str:
-    """Return a mount point as stored: the volume first, then the rest sorted."""
-    spec = property_spec(key)
-    parts = parse_or_refuse(spec, text, key)
-    return print_property_string(parts, first=("volume",), default_key="volume")
+    """Return a mount point as stored."""
+    return print_mount(parse_or_refuse(property_spec(key), text, key))
+
+
+def print_mount(parts: Mapping[str, str]) -> str:
+    """Return a mount point's text: the volume, its place, then the rest sorted."""
+    return print_property_string(parts, first=("volume", "mp"), default_key="volume")
 
 
 def mount_kind(parts: Mapping[str, str]) -> str:
@@ -138,7 +138,7 @@ def _check_features(text: str, unprivileged: bool) -> None:
 
 def typed(key: str, text: str) -> int | str:
     """Return a stored value as the API gives it: integers and booleans as numbers, the rest as text."""
-    spec = schema.spec_of(properties(), key)
+    spec = {"type": "integer"} if key == "snaptime" else schema.spec_of(properties(), key)
     if spec and spec.get("type") in ("integer", "boolean"):
         number = parse_boolean(text) if spec["type"] == "boolean" else None
         if number is not None:

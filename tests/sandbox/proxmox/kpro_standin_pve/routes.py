@@ -23,6 +23,8 @@ class Request:
     node: Node
     parameters: Parameters
     echo: Callable[[str], None] | None = None
+    # A command line waits for its task; the API answers with the UPID while it runs.
+    wait: bool = True
 
     def __getitem__(self, name: str) -> str:
         return self.parameters[name]
@@ -37,7 +39,7 @@ class Request:
 
     def task(self, kind: str, work: Callable[[Task, Node], None]) -> Outcome:
         """Run ``work`` as a task on this container."""
-        return run_task(self.node, kind, self.parameters.get("vmid", ""), work, self.echo)
+        return run_task(self.node, kind, self.parameters.get("vmid", ""), work, self.echo, self.wait)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,11 @@ from .node import Node
 
 ARCHIVES = {".tar.zst": "tzst", ".tar.gz": "tgz", ".tar.xz": "txz", ".tar.bz2": "tbz2"}
 GIB = 1024**3
+# What Proxmox takes for granted when storage.cfg does not declare "local".
+UNDECLARED_LOCAL = {
+    "path": "/var/lib/vz", "content": "rootdir,iso,images,backup,snippets,vztmpl", "priority": "0",
+    "prune-backups": "keep-all=1",
+}  # fmt: skip
 SIZE_FILE = ".kpro-standin-size"
 
 
@@ -64,7 +69,7 @@ def storages(node: Node) -> dict[str, Storage]:
     try:
         text = node.path("/etc/pve/storage.cfg").read_text(encoding="utf-8")
     except FileNotFoundError:
-        text = "dir: local\n\tpath /var/lib/vz\n\tcontent vztmpl,iso,backup\n"
+        text = ""
     found: dict[str, Storage] = {}
     options: dict[str, str] = {}
     for line in text.splitlines():
@@ -76,6 +81,8 @@ def storages(node: Node) -> dict[str, Storage]:
         else:
             key, _blank, value = line.strip().partition(" ")
             options[key] = value.strip()
+    if "local" not in found:
+        found["local"] = Storage("local", "dir", dict(UNDECLARED_LOCAL))
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from . import config_file
+from . import config_file, normalise
 from .config_file import Config
 from .errors import failed
 from .node import Node
@@ -22,6 +22,10 @@ def load(node: Node, vmid: str) -> Config:
     config = config_file.parse(text, vmid)
     for warning in config.warnings:
         node.notice(warning)
+    for section in (config.current, config.pending, *config.snapshots.values()):
+        for key, value in section.values.items():
+            # Proxmox's parser turns integers and booleans into numbers: "memory: 0512" is written back as 512.
+            section.values[key] = str(normalise.typed(key, value))
     return config
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from .errors import ApiError, bad_parameters
 from .node import Node
@@ -39,7 +41,7 @@ class Outcome:
 class Task:
     """The log of one task; ``echo`` also gets each line (a command line prints it)."""
 
-    def __init__(self, file: Path, echo: Callable[[str], None] | None) -> None:
+    def __init__(self, file: Path, echo: Callable[[str], None]) -> None:
         self._file = file
         self._echo = echo
         self.warnings = 0
@@ -47,8 +49,7 @@ class Task:
     def log(self, line: str) -> None:
         """Add a line."""
         self._append(line)
-        if self._echo:
-            self._echo(line)
+        self._echo(line)
 
     def warn(self, text: str) -> None:
         """Add a warning; it turns the result into "WARNINGS: n"."""
@@ -90,37 +91,66 @@ def log_file(node: Node, upid: str) -> Path:
 
 
 def run_task(
-    node: Node, kind: str, target: str, work: Callable[[Task, Node], None], echo: Callable[[str], None] | None = None
+    node: Node,
+    kind: str,
+    target: str,
+    work: Callable[[Task, Node], None],
+    echo: Callable[[str], None] | None = None,
+    wait: bool = True,
 ) -> Outcome:
-    """Run ``work`` as a task of this process and return how it ended; a failure is in the outcome, never raised."""
+    """Run ``work`` in a process of its own that outlives the caller, as Proxmox's workers do.
+
+    With ``wait`` the outcome tells how it ended (a failure is in it, never raised) and ``echo`` gets its lines as they
+    come; without, the UPID of the running task is returned at once.
+    """
+    readable, writable = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(readable)
+        try:
+            os.setsid()
+            _work_in_child(node, kind, target, work, writable)
+        finally:
+            os._exit(0)
+    os.close(writable)
+    with os.fdopen(readable, encoding="utf-8", errors="replace") as pipe:
+        upid = pipe.readline().rstrip("\n")
+        if not wait:
+            return Outcome(upid, "")
+        for line in pipe:
+            if echo:
+                echo(line.rstrip("\n"))
+    os.waitpid(child, 0)
+    result = str(status(node, upid)["exitstatus"])
+    warnings = result.removeprefix("WARNINGS: ") if result.startswith("WARNINGS: ") else "0"
+    return Outcome(upid, result, int(warnings))
+
+
+def _work_in_child(node: Node, kind: str, target: str, work: Callable[[Task, Node], None], writable: int) -> None:
     pid = os.getpid()
-    serial = _unique_start(node, pid, kind, target)
-    file = log_file(node, serial)
-    task = Task(file, echo)
-    error: str | None = None
+    upid = f"UPID:{node.name}:{pid:08X}:{process_start_ticks(pid):08X}:{int(time.time()):08X}:{kind}:{target}:{node.user}:"
+    file = log_file(node, upid)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch(mode=0o640)
+
+    def tell(line: str) -> None:
+        try:
+            os.write(writable, f"{line}\n".encode(errors="surrogateescape"))
+        except BrokenPipeError:
+            pass  # nobody listens any more: the log has it
+
+    tell(upid)
+    task = Task(file, tell)
+    error: str | None = "unexpected error, see the standard error output"
     try:
         work(task, replace(node, notice=task.log))
+        error = None
     except ApiError as failure:
         error = failure.message if not failure.errors else failure.cli_text().replace("\n", " ").strip()
     finally:
-        status = task.close(error)
-        _index(node, serial, status)
-    return Outcome(serial, status, task.warnings)
-
-
-def _unique_start(node: Node, pid: int, kind: str, target: str) -> str:
-    ticks = process_start_ticks(pid)
-    while True:
-        upid = f"UPID:{node.name}:{pid:08X}:{ticks:08X}:{int(time.time()):08X}:{kind}:{target}:{node.user}:"
-        file = log_file(node, upid)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            file.touch(mode=0o640, exist_ok=False)
-        except FileExistsError:
-            # Two tasks of one process in one second: only the counter of clock ticks may differ.
-            ticks += 1
-        else:
-            return upid
+        _index(node, upid, task.close(error))
 
 
 def _index(node: Node, upid: str, status: str) -> None:
@@ -176,16 +206,19 @@ def log(node: Node, upid: str, start: int, limit: int) -> tuple[list[dict[str, o
     return [{"n": start + n, "t": text} for n, text in enumerate(lines[start:end], start=1)], len(lines)
 
 
-def listing(node: Node, vmid: str | None, limit: int) -> list[dict[str, object]]:
-    """Return finished tasks, newest first."""
+def listing(node: Node, vmid: str | None, kind: str | None, errors_only: bool) -> list[dict[str, Any]]:
+    """Return finished tasks, newest first, narrowed by container, type and failure."""
     try:
         lines = node.path(f"{LOG_DIR}/index").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    found = []
-    for line in reversed(lines):
+    found: list[dict[str, Any]] = []
+    for line in lines:
         upid, end, result = line.split(" ", 2)
         parts = decode(upid)
-        if vmid is None or parts["id"] == vmid:
+        if vmid not in (None, parts["id"]) or kind not in (None, parts["type"]):
+            continue
+        if not errors_only or not Outcome(upid, result).is_success:
             found.append({**parts, "endtime": int(end, 16), "status": result})
-    return found[:limit]
+    # A task that another one started ends first but began later.
+    return sorted(found, key=lambda row: (row["starttime"], row["pid"]), reverse=True)
