@@ -23,6 +23,6 @@ class ActionModule(ActionBase):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec({"name": {"type": "str", "required": True}})
-        phases = list((task_vars or {}).get(FACT, []))
+        phases = list((task_vars or {}).get("ansible_facts", {}).get(FACT, []))
         phases.append({"name": arguments["name"], "started_s": time.time()})
         return {"changed": False, "ansible_facts": {FACT: phases}}
