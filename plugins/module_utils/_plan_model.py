@@ -136,36 +136,27 @@ def model_of(config: Config, where: str = "config.json") -> Model:
     if not isinstance(config, t.Mapping) or not config:
         raise KproError(where, "it holds no model configuration", "Give the parsed config.json of the model")
     architecture, kind = _architecture(config, where)
-    text = config.get("text_config") if isinstance(config.get("text_config"), t.Mapping) else config
+    section = config.get("text_config")
+    text: Config = section if isinstance(section, t.Mapping) else config
     fields = _Fields(text, where if text is config else f"{where} (text_config)")
     if kind == LATENT:
         return _latent_model(config, fields, architecture)
-    hidden, layers = fields.number("hidden_size"), fields.number("num_hidden_layers")
-    heads = fields.number("num_attention_heads")
-    head_dim = fields.number("head_dim", hidden // heads or 1)
-    linear = _linear(fields, layers) if kind in (HYBRID, HYBRID_MOE) else None
+    linear = _linear(fields, fields.number("num_hidden_layers")) if kind in (HYBRID, HYBRID_MOE) else None
     vision = _vision(config.get("vision_config"), where)
-    moe = kind in (MOE, HYBRID_MOE)
     quantization, block = _quantization(config, text, where)
     return Model(
         architecture=architecture,
         kind=kind,
-        hidden=hidden,
-        layers=layers,
-        full_layers=layers - (linear.layers if linear else 0),
-        heads=heads,
-        kv_heads=fields.number("num_key_value_heads", heads),
-        head_dim=head_dim,
-        intermediate=fields.number("intermediate_size", 0 if moe else None, least=0 if moe else 1),
+        **_attention_fields(fields, linear),
+        intermediate=fields.number("intermediate_size", 0 if kind in (MOE, HYBRID_MOE) else None, least=0 if kind in (MOE, HYBRID_MOE) else 1),
         vocab=fields.number("vocab_size"),
         tied=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
         max_position=fields.number("max_position_embeddings"),
-        rotary_dim=int(head_dim * fields.ratio("partial_rotary_factor")),
         weight_bytes=_weight_bytes(config, text, where),
         attention_bias=bool(text.get("attention_bias", False)) or architecture == "Qwen2ForCausalLM",
-        output_gate=bool(text.get("attn_output_gate", kind in (HYBRID, HYBRID_MOE))),
+        output_gate=bool(text.get("attn_output_gate", linear is not None)),
         linear=linear,
-        experts=_experts(fields) if moe else None,
+        experts=_experts(fields) if kind in (MOE, HYBRID_MOE) else None,
         vision=vision,
         vision_complexity=_vision_complexity(config),
         multimodal=vision is not None or architecture.endswith("ForConditionalGeneration"),
@@ -174,6 +165,20 @@ def model_of(config: Config, where: str = "config.json") -> Model:
         quantized_block=block,
         ssm_dtype=_ssm_dtype(text, where) if linear else "",
     )
+
+
+def _attention_fields(fields: _Fields, linear: Linear | None) -> dict[str, int]:
+    hidden, layers, heads = (fields.number(name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
+    head_dim = fields.number("head_dim", hidden // heads or 1)
+    return {
+        "hidden": hidden,
+        "layers": layers,
+        "full_layers": layers - (linear.layers if linear else 0),
+        "heads": heads,
+        "kv_heads": fields.number("num_key_value_heads", heads),
+        "head_dim": head_dim,
+        "rotary_dim": int(head_dim * fields.ratio("partial_rotary_factor")),
+    }
 
 
 def _architecture(config: Config, where: str) -> tuple[str, str]:

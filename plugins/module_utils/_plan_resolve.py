@@ -20,7 +20,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import Rul
 
 # Requests under speculation if no limit is given (speculative_hook.py; server_args.py:2352-2366 in 0.5.9).
 IMPLICIT_REQUESTS = 48
-_OVERRIDDEN_ALGORITHMS = {"NEXTN": "EAGLE"}
+_ALIASES = {"NEXTN": "EAGLE"}
 # (steps, topk, draft tokens) when none is given (_auto_choose_speculative_params).
 _AUTO_DRAFT = {"LlamaForCausalLM": (5, 4, 8)}
 _AUTO_DRAFT_DEFAULT = (3, 1, 4)
@@ -72,16 +72,11 @@ def resolve(options: Options, model: Model, card_mib: int, rules: Rules, environ
     """
     notes: list[str] = []
     refusals: list[str] = []
-    algorithm = _OVERRIDDEN_ALGORITHMS.get(options.speculative_algorithm or "", options.speculative_algorithm)
+    algorithm = _ALIASES.get(options.speculative_algorithm or "", options.speculative_algorithm)
     steps, topk, draft = _draft_numbers(options, model, algorithm, notes)
     chunk, batch = _tier(options, card_mib, rules)
     prefill = len(_prefill_sizes(options, model, chunk, rules))
     strategy, radix, overlap = _cache(options, model, algorithm, rules, environment, notes, refusals)
-    limit = options.max_running_requests
-    if limit is None and algorithm:
-        limit = IMPLICIT_REQUESTS
-        notes.append(f"max_running_requests is set to {IMPLICIT_REQUESTS} by the engine, since speculation is on and no limit is given")
-    with_vision = model.multimodal and not (options.language_only or options.language_model_only)
     fraction = options.mem_fraction_static
     return Resolved(
         tp=options.tp_size,
@@ -90,16 +85,9 @@ def resolve(options: Options, model: Model, card_mib: int, rules: Rules, environ
         fraction=_auto_fraction(options, model, card_mib, rules, chunk, batch, prefill) if fraction is None else fraction,
         fraction_given=fraction is not None,
         context=_context(options, model, environment, refusals),
-        limit=limit,
+        **_cache_shape(options, model, environment),
+        limit=_limit(options, algorithm, notes),
         limit_given=options.max_running_requests is not None,
-        token_cap=options.max_total_tokens,
-        page=options.page_size or 1,
-        kv_dtype=options.kv_cache_dtype,
-        kv_bytes=_kv_bytes(options, model),
-        ssm_dtype=_ssm_dtype(options, model, environment),
-        conv_bytes=DTYPE_BYTES.get(str(environment.get("SGLANG_MAMBA_CONV_DTYPE", "")), 2),
-        state_ratio=options.mamba_full_memory_ratio,
-        slots=options.max_mamba_cache_size if model.linear else None,
         slots_per_request=_slots_per_request(strategy, radix, overlap, algorithm, rules),
         strategy=strategy,
         radix=radix,
@@ -111,11 +99,35 @@ def resolve(options: Options, model: Model, card_mib: int, rules: Rules, environ
         chunk=chunk,
         graph_batch=batch,
         prefill_graphs=prefill,
-        with_vision=with_vision,
-        multimodal_mib=_multimodal_mib(options, with_vision, rules, environment),
+        with_vision=_with_vision(options, model),
+        multimodal_mib=_multimodal_mib(options, _with_vision(options, model), rules, environment),
         notes=tuple(notes),
         refusals=tuple(refusals),
     )
+
+
+def _with_vision(options: Options, model: Model) -> bool:
+    return model.multimodal and not (options.language_only or options.language_model_only)
+
+
+def _cache_shape(options: Options, model: Model, environment: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    return {
+        "token_cap": options.max_total_tokens,
+        "page": options.page_size or 1,
+        "kv_dtype": options.kv_cache_dtype,
+        "kv_bytes": _kv_bytes(options, model),
+        "ssm_dtype": _ssm_dtype(options, model, environment),
+        "conv_bytes": DTYPE_BYTES.get(str(environment.get("SGLANG_MAMBA_CONV_DTYPE", "")), 2),
+        "state_ratio": options.mamba_full_memory_ratio,
+        "slots": options.max_mamba_cache_size if model.linear else None,
+    }
+
+
+def _limit(options: Options, algorithm: str | None, notes: list[str]) -> int | None:
+    if options.max_running_requests is None and algorithm:
+        notes.append(f"max_running_requests is set to {IMPLICIT_REQUESTS} by the engine, since speculation is on and no limit is given")
+        return IMPLICIT_REQUESTS
+    return options.max_running_requests
 
 
 def _draft_numbers(options: Options, model: Model, algorithm: str | None, notes: list[str]) -> tuple[int, int, int]:
@@ -155,7 +167,7 @@ def _prefill_sizes(options: Options, model: Model, chunk: int, rules: Rules) -> 
     if not _prefill_graphs(options, model, rules):
         return []
     largest = chunk
-    if rules.first not in ("0.5.9", "0.5.10") and options.max_total_tokens is not None:
+    if rules.prefill_graphs != "off" and options.max_total_tokens is not None:
         largest = min(largest, options.max_total_tokens)
     if rules.prefill_graph_context_cap and options.context_length is not None:
         largest = min(largest, options.context_length)
@@ -198,8 +210,7 @@ def _auto_fraction(options: Options, model: Model, card_mib: int, rules: Rules, 
     if options.speculative_algorithm:
         reserve += rules.eagle_mib
     fraction = round((card_mib - reserve) / card_mib, 3)
-    language_only = options.language_only or options.language_model_only
-    if model.multimodal and not language_only and model.vision_complexity:
+    if _with_vision(options, model) and model.vision_complexity:
         fraction *= 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (model.vision_complexity - 1.0)))
     return fraction
 
@@ -217,7 +228,7 @@ def _cache(
     radix, overlap = not options.disable_radix_cache, not options.disable_overlap_schedule
     strategy = options.mamba_radix_cache_strategy
     if algorithm and rules.auto_strategy == "no_buffer":
-        overlap = overlap and _switch(environment, "SGLANG_ENABLE_SPEC_V2", rules.spec_overlap_default)
+        overlap = _spec_overlap(options, overlap, rules, environment, refusals)
     if model.linear is None:
         return "", radix, overlap
     if rules.auto_strategy == "no_buffer":
@@ -236,6 +247,17 @@ def _cache(
     else:
         _check_extra_buffer(options, strategy, overlap, refusals)
     return strategy, radix, overlap
+
+
+def _spec_overlap(options: Options, overlap: bool, rules: Rules, environment: t.Mapping[str, t.Any], refusals: list[str]) -> bool:
+    """The overlap schedule under speculation before 0.5.14 (_handle_speculative_decoding, _handle_eagle_family)."""
+    branches = (options.speculative_eagle_topk or 1) > 1
+    switched_on = _switch(environment, "SGLANG_ENABLE_SPEC_V2", rules.spec_overlap_default)
+    if rules.spec_decides_overlap:
+        if switched_on and branches:
+            refusals.append("SGLANG_ENABLE_SPEC_V2 takes only speculative_eagle_topk 1 in this version")
+        return switched_on
+    return overlap and switched_on and not (rules.spec_branches_need_no_overlap and branches)
 
 
 def _check_extra_buffer(options: Options, strategy: str, overlap: bool, refusals: list[str]) -> None:

@@ -48,13 +48,6 @@ def plan(inputs: Inputs, goal: t.Mapping[str, t.Any] | None = None, warnings: t.
 
 def _values(outcome: Outcome, warnings: t.Sequence[str]) -> Values:
     sizing = outcome.sizing
-    cause = cause_of(outcome)
-    drafts = {
-        "loaded_gib": _gib(outcome.weights.draft_loaded_gib),
-        "stays_gib": _gib(outcome.weights.draft_stays_gib),
-        "kv_gib": _gib(outcome.draft_kv_gib),
-        "counted": outcome.inputs.rules.draft_counted,
-    }
     return {
         "verdict": outcome.verdict,
         "sglang_version": outcome.inputs.version,
@@ -70,25 +63,41 @@ def _values(outcome: Outcome, warnings: t.Sequence[str]) -> Values:
         "copies_gib": _gib(sizing.copies_gib),
         "kv_gib": _gib(max(sizing.kv_rest_gib, 0.0) if outcome.boots else sizing.kv_rest_gib),
         "kv_bytes_per_token": outcome.shape.token_bytes,
-        "draft": drafts if outcome.resolved.algorithm else {},
+        "draft": _draft(outcome),
         "free_before_load_gib": _gib(outcome.free_before_gib),
         "pool_end_gib": _gib(outcome.pool_end_gib),
         "low_point_gib": _gib(outcome.low_point_gib),
         "breakdown": [{"name": row.name, "gib": _gib(row.gib), "why": row.why} for row in breakdown(outcome)],
         "gpus": _gpus(outcome),
-        "cause": {
-            "kind": cause.kind,
-            "stage": cause.stage,
-            "message": cause.message,
-            "direction": cause.direction,
-            "irrelevant": irrelevant_options(outcome),
-        }
-        if cause
-        else {},
+        "cause": _cause(outcome),
         "advice": [],
         "resolved_args": resolved_args(outcome),
         "resolved_environment": {name: str(value) for name, value in outcome.inputs.environment},
         "warnings": [*warnings, *_warnings(outcome)],
+    }
+
+
+def _draft(outcome: Outcome) -> Values:
+    if not outcome.resolved.algorithm:
+        return {}
+    return {
+        "loaded_gib": _gib(outcome.weights.draft_loaded_gib),
+        "stays_gib": _gib(outcome.weights.draft_stays_gib),
+        "kv_gib": _gib(outcome.draft_kv_gib),
+        "counted": outcome.inputs.rules.draft_counted,
+    }
+
+
+def _cause(outcome: Outcome) -> Values:
+    cause = cause_of(outcome)
+    if cause is None:
+        return {}
+    return {
+        "kind": cause.kind,
+        "stage": cause.stage,
+        "message": cause.message,
+        "direction": cause.direction,
+        "irrelevant": irrelevant_options(outcome),
     }
 
 

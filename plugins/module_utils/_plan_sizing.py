@@ -118,8 +118,10 @@ def size(free_before_gib: float, free_after_gib: float, shape: Shape, resolved: 
     remaining = (rest - copies) - state
     if not failure and rules.weights_error and remaining <= 0:
         failure = NO_ROOM
-    tokens = _tokens(remaining, shape, resolved, rules)
-    requests = _requests(tokens, slots, resolved, rules)
+    profiled = _profiled_tokens(remaining, shape, rules)
+    tokens = profiled if resolved.token_cap is None else min(profiled, resolved.token_cap)
+    tokens = tokens // resolved.page * resolved.page
+    requests = _requests(profiled if rules.estimate_before_cap else tokens, slots, resolved, rules)
     if not failure and tokens <= 0:
         failure = NO_TOKENS
     if not failure and requests <= 0:
@@ -162,13 +164,9 @@ def _radix_off_slots(resolved: Resolved, limit: int | None) -> bool:
     return resolved.slots is None and not resolved.radix and limit is not None
 
 
-def _tokens(remaining_gib: float, shape: Shape, resolved: Resolved, rules: Rules) -> int:
-    """Cache tokens (profile_max_num_token, _resolve_token_capacity, calculate_pool_sizes)."""
-    token = shape.token_bytes + (shape.draft_token_bytes if rules.draft_counted else 0)
-    tokens = int(remaining_gib * GIB) // token
-    if resolved.token_cap is not None:
-        tokens = min(tokens, resolved.token_cap)
-    return tokens // resolved.page * resolved.page
+def _profiled_tokens(remaining_gib: float, shape: Shape, rules: Rules) -> int:
+    """Cache tokens before the cap and the pages (profile_max_num_token, calculate_pool_sizes)."""
+    return int(remaining_gib * GIB) // (shape.token_bytes + (shape.draft_token_bytes if rules.draft_counted else 0))
 
 
 def _requests(tokens: int, slots: int | None, resolved: Resolved, rules: Rules) -> int:

@@ -40,9 +40,14 @@ class Rules:
     :param prefill_graphs: ``off``, ``dense`` (not with images, speculation), ``dense_spec`` (not with images), ``all``.
     :param eagle_mib: what the automatic fraction leaves for an EAGLE draft.
     :param request_limit: how a given limit is bounded: ``none``, ``estimate`` (2048 to 4096) or ``tokens`` (half the tokens).
+    :param half_token_default: whether requests without a limit are bounded by half the tokens.
+    :param estimate_before_cap: whether requests are estimated from the tokens before max_total_tokens and the page size.
     :param loader_garbage: whether temporaries of the weight loader can still count as used when the pools are sized.
     :param limit_at_least_one: whether each data-parallel group keeps a limit of at least one request.
     :param spec_limit_divided_again: whether speculation with attention data parallelism bounds the requests by group.
+    :param spec_overlap_default: the overlap schedule under speculation without SGLANG_ENABLE_SPEC_V2.
+    :param spec_decides_overlap: whether that switch decides alone, whatever disable_overlap_schedule says.
+    :param spec_branches_need_no_overlap: whether several branches switch the overlap schedule off.
     :param spec_radix: speculation with no_buffer and prefix cache: ``disable``s the cache, or ``refuse``s to start.
     """
 
@@ -58,11 +63,14 @@ class Rules:
     graph_capped_by_requests: bool = False
     request_limit: str = "none"
     half_token_default: bool = True
+    estimate_before_cap: bool = False
     state_error: bool = False
     weights_error: bool = False
     spec_radix: str = "refuse"
     spec_ratio_is_four: bool = False
     spec_overlap_default: bool = True
+    spec_decides_overlap: bool = False
+    spec_branches_need_no_overlap: bool = False
     auto_strategy: str = "extra_buffer"
     extra_buffer_without_radix: bool = True
     strategy_option: str = "mamba_radix_cache_strategy"
@@ -78,9 +86,11 @@ _V9 = Rules(
     "upfront",
     eagle_mib=2048,
     half_token_default=False,
+    estimate_before_cap=True,
     spec_radix="disable",
     spec_ratio_is_four=True,
     spec_overlap_default=False,
+    spec_decides_overlap=True,
     spec_limit_divided_again=True,
     auto_strategy="no_buffer",
     strategy_option="mamba_scheduler_strategy",
@@ -93,12 +103,13 @@ _V10 = dataclasses.replace(
     eagle_mib=4096,
     request_limit="estimate",
     half_token_default=True,
+    estimate_before_cap=False,
     spec_radix="refuse",
     spec_ratio_is_four=False,
     spec_limit_divided_again=False,
     extra_buffer_without_radix=False,
 )
-_V12 = dataclasses.replace(_V10, first="0.5.12", spec_overlap_default=True)
+_V12 = dataclasses.replace(_V10, first="0.5.12", spec_overlap_default=True, spec_decides_overlap=False, spec_branches_need_no_overlap=True)
 _V13 = dataclasses.replace(
     _V12,
     first="0.5.13",

@@ -1,0 +1,47 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The planner is held to the engine's own sizing and default-choosing functions, taken out of the published wheels."""
+
+from __future__ import annotations
+
+import pytest
+from cases import Answer, Case
+from compare import compare
+from planner import answer
+from wheels import PINNED, fetch_pinned
+
+from ansible_collections.kpro.llm.plugins.module_utils._plan_option_names import BY_VERSION
+
+STARTS = 4000
+
+
+@pytest.mark.parametrize("version", sorted(PINNED))
+def test_slots_requests_and_tokens_are_those_of_the_engine(version: str) -> None:
+    result = compare(fetch_pinned(version), STARTS)
+    print(result.sentence(version))
+    assert result.booting == STARTS and not result.differences, result.sentence(version)
+
+
+@pytest.mark.parametrize("version", sorted(PINNED))
+def test_a_changed_rule_would_be_noticed(version: str) -> None:
+    def one_slot_off(case: Case, of_version: str) -> Answer:
+        plan = answer(case, of_version)
+        # One page less in one start of three hundred: the size of a padding rule.
+        return plan if plan.tokens is None or plan.tokens % 300 else Answer(**{**plan.__dict__, "tokens": plan.tokens - 1})
+
+    assert compare(fetch_pinned(version), 600, one_slot_off).differences
+
+
+@pytest.mark.parametrize(("version", "family"), [("0.5.9", "0.5.9"), ("0.5.10.post1", "0.5.10"), ("0.5.23", "0.5.23")])
+def test_option_names_are_those_of_the_engine(version: str, family: str) -> None:
+    wheel = fetch_pinned(version)
+    if family == "0.5.23":
+        fields = {name for path in wheel.files("arg_groups/fields") for name in wheel.fields(path)}
+    else:
+        fields = wheel.fields("server_args.py", "ServerArgs")
+    fields = {name for name in fields if not name.startswith("_")}
+    assert len(fields) > 300
+    assert fields - BY_VERSION[family] == set()
+    # Names that the command line has besides its record of arguments: aliases of old releases and of the config file.
+    assert len(BY_VERSION[family] - fields) <= 8
