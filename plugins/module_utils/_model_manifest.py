@@ -103,7 +103,7 @@ def damage_words(path: str, size_bytes: int, expected_bytes: int, head: bytes) -
     an absurd length.
     """
     lead = head.lstrip()[:14].lower()
-    if lead.startswith((b"<!doctype", b"<html")):
+    if lead.startswith((b"<!doc", b"<html")):
         return f"{path} is damaged: it holds a web page (header length 0x{head[:4].hex()} looks like HTML), {size_bytes} bytes instead of {expected_bytes}"
     if head and not head.strip(b"\0"):
         return f"{path} is damaged: it begins with zeros, {size_bytes} bytes of {expected_bytes}"

@@ -24,6 +24,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import Remo
 from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import MANIFEST_NAME, Manifest, Stat
 
 BLOCK_BYTES = 1 << 20
+BALLAST_BYTES = 1 << 18
 INCOMING = ".incoming"
 
 
@@ -108,6 +109,25 @@ class FolderLock:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+class Ballast:
+    """A little space that is held back, to be let go when the disk is full and journals have to be written."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, ".ballast")
+        try:
+            with open(self._path, "wb") as file:
+                file.write(b"\1" * BALLAST_BYTES)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            remove(self._path)
+            raise disk_error(folder, error) from error
+
+    def drop(self) -> None:
+        """Let it go."""
+        remove(self._path)
 
 
 def locked(folder: str) -> bool:

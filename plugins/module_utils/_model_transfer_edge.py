@@ -85,6 +85,7 @@ class Transfer:
         self.note = next((one.trouble for one in self._pending if one.trouble), "")
         self._last_byte = time.monotonic()
         threads = [threading.Thread(target=self._work, args=(finish,), daemon=True) for _ in range(self._settings.connections)]
+        ballast = store.Ballast(self._snapshot.parts)
         for thread in threads:
             thread.start()
         try:
@@ -100,6 +101,8 @@ class Transfer:
                 self._changed.notify_all()
             for thread in threads:
                 thread.join(self._settings.patience_s if not self._failure else 5.0)
+            # On a full disk the journals would find no room.
+            ballast.drop()
             for one in self._pending:
                 self._keep(one)
         if self._failure:
