@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from node import layers, lifecycle, machine, ssh
+from node import inside, layers, lifecycle, machine, ssh
 from node.content import package_list
 from node.files import remove_tree, say, tail
 from node.folders import Folders, SandboxError
@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--hostname", help="host name, so the Proxmox node's name (default: pve9 or pve8)")
     sub.add_argument("--forward", type=_forward, action="append", default=[], metavar="HOST:NODE", help="forward a port to the node")
     sub.add_argument("--layer", help="start from a saved layer")
+    sub.add_argument("--pristine", action="store_true", help="no node, but a Debian as new, to try the project on (use exec)")
     sub.add_argument("--install-missing", action="store_true", help="install missing Debian packages on this machine first")
 
     sub = command("down", "Stop a node and remove its disk; the cache of images stays.")
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("status", "Show nodes; exit code 3 if the named one does not run.", with_node=False)
     sub.add_argument("name", nargs="?", help="only this node")
     sub.add_argument("--json", action="store_true", help="as JSON")
+    command("exec", "Run a command as root without ssh: exec [NAME] -- COMMAND ... (standard input and exit code pass).")
     command("ssh", "Log in, or run a command: ssh [NAME] [-- COMMAND ...].")
     sub = command("logs", "Show a node's journal (the console where it does not run).")
     sub.add_argument("--lines", type=int, default=100, help="how many lines (default: 100)")
@@ -90,7 +92,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _up(folders: Folders, options: argparse.Namespace) -> int:
     machine.check_machine(options.install_missing)
-    wanted = Wanted(options.name, options.suite, options.port, options.hostname, options.layer, tuple(options.forward))
+    wanted = Wanted(options.name, options.suite, options.port, options.hostname, options.layer, tuple(options.forward), options.pristine)
+    if wanted.pristine and (wanted.port or wanted.forwards or wanted.layer):
+        raise SandboxError("a pristine system has neither ssh nor forwards nor layers")
     record = lifecycle.up(folders, wanted)
     print(_line(folders, record))
     return 0
@@ -100,10 +104,7 @@ def _line(folders: Folders, record: Record) -> str:
     state = "running" if lifecycle.is_running(folders.node(record.name)) else "stopped"
     forwards = " ".join(f"{host}:{node}" for host, node in record.forwards) or "-"
     layer = record.layers[0] if record.layers else "-"
-    return (
-        f"{record.name}: {state}, {record.image.suite}, host name {record.hostname}, ssh 127.0.0.1:{record.port}, "
-        f"forwards {forwards}, layer {layer}"
-    )
+    return f"{record.name}: {state}, {record.image.suite}, host name {record.hostname}, ssh 127.0.0.1:{record.port}, forwards {forwards}, layer {layer}"
 
 
 def _down(folders: Folders, options: argparse.Namespace) -> int:
@@ -163,11 +164,19 @@ def _running_record(folders: Folders, name: str) -> Record:
 
 
 def _ssh(folders: Folders, options: argparse.Namespace) -> int:
-    _running_record(folders, options.name)
+    if _running_record(folders, options.name).image.pristine:
+        raise SandboxError(f"{options.name} is a pristine system without ssh; use 'sandbox exec {options.name} -- COMMAND'")
     words: list[str] = options.remote
     # One word is a line for the node's shell, as with ssh itself; several are a command and its arguments.
     remote = words if len(words) < 2 else [shlex.join(words)]
     command = ssh.command(folders, options.name, *remote)
+    os.execvp(command[0], command)
+
+
+def _exec(folders: Folders, options: argparse.Namespace) -> int:
+    record = _running_record(folders, options.name)
+    inside.enter_cgroup(folders.node(options.name))
+    command = inside.command(folders, record, options.remote or ["/bin/sh"], with_ssh=False)
     os.execvp(command[0], command)
 
 
@@ -242,7 +251,7 @@ def _packages(folders: Folders, options: argparse.Namespace) -> int:
 
 def _prune(folders: Folders, options: argparse.Namespace) -> int:
     machine.check_user()
-    images = [record.image for record in ssh.records(folders)] + [current_image(suite) for suite in SUITES]
+    images = [record.image for record in ssh.records(folders)] + [current_image(suite, pristine) for suite in SUITES for pristine in (False, True)]
     for key in layers.layer_keys(folders):
         information = layers.layer_information(folders, key)
         if information:
@@ -262,6 +271,7 @@ _COMMANDS = {
     "reset": _reset,
     "status": _status,
     "ssh": _ssh,
+    "exec": _exec,
     "logs": _logs,
     "publish": _publish,
     "layer": _layer,
@@ -278,7 +288,7 @@ _COMMANDS = {
 def main(arguments: list[str]) -> int:
     """Run one command. Exit codes: 0 done, 1 no (``layer has``), 2 refused or failed, 3 not running (``status``)."""
     remote: list[str] = []
-    if arguments[:1] == ["ssh"] and "--" in arguments:
+    if arguments[:1] in (["ssh"], ["exec"]) and "--" in arguments:
         cut = arguments.index("--")
         arguments, remote = arguments[:cut], arguments[cut + 1 :]
     options = _parser().parse_args(arguments)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent
 PARTS_SOURCE = SOURCE.parent
+DEFAULT_BASE = "/var/lib/kpro-sandbox"
 
 
 class SandboxError(Exception):
@@ -45,6 +46,11 @@ class NodeFolder:
         return self.path / "work"
 
     @property
+    def data(self) -> Path:
+        """A folder that is not on an overlay, for the sandbox folder of a sandbox in a pristine machine."""
+        return self.path / "data"
+
+    @property
     def root(self) -> Path:
         return self.path / "root"
 
@@ -69,7 +75,7 @@ class Folders:
 
     @classmethod
     def from_environment(cls) -> Folders:
-        return cls(Path(os.environ.get("KPRO_SANDBOX_DIR") or "/var/lib/kpro-sandbox").absolute())
+        return cls(Path(os.environ.get("KPRO_SANDBOX_DIR") or DEFAULT_BASE).absolute())
 
     @property
     def mark(self) -> str:

@@ -37,21 +37,28 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Image:
-    """What a node is started from: the read-only lower folders, topmost first."""
+    """What a node is started from. Without ``parts_key`` it is a pristine Debian: no Proxmox node, but a machine as new."""
 
     suite: str
     base_key: str
     parts_key: str
 
     @property
+    def pristine(self) -> bool:
+        return not self.parts_key
+
+    @property
+    def base_name(self) -> str:
+        return f"{'pristine-' if self.pristine else ''}{self.suite}-{self.base_key}"
+
+    @property
     def key(self) -> str:
-        return f"{self.suite}-{self.base_key}-{self.parts_key}"
+        return self.base_name if self.pristine else f"{self.base_name}-{self.parts_key}"
 
     def lowers(self, folders: Folders) -> list[Path]:
-        return [
-            folders.parts / f"{self.suite}-{self.base_key}-{self.parts_key}" / "up",
-            folders.images / f"{self.suite}-{self.base_key}" / "root",
-        ]
+        """Return the read-only folders to mount, topmost first."""
+        base = folders.images / self.base_name / "root"
+        return [base] if self.pristine else [folders.parts / self.key / "up", base]
 
 
 def die_with_parent() -> None:
@@ -75,7 +82,7 @@ def _run_build(what: str, command: list[str], log: Path, progress: bool, **envir
             text=True,
             errors="replace",
             env={**os.environ, "LC_ALL": "C.UTF-8", **environment},
-            preexec_fn=die_with_parent,  # noqa: PLW1509  (the function only makes one system call)
+            preexec_fn=die_with_parent,
             umask=0o022,
         )
         assert process.stdout is not None
@@ -129,16 +136,22 @@ def _part_files(name: str) -> list[Path]:
     return [path for part in PARTS if (path := PARTS_SOURCE / part / name).exists()]
 
 
-def base_key(suite: str) -> str:
-    """Return the key of the Debian tree: suite, packages, mirror, our files in it, the machine's own CAs."""
-    return content.content_key(
-        [SOURCE / "configure-node", SOURCE / "node-tree", _CA_FOLDER],
-        "base 1",
-        suite,
-        *content.package_list(SOURCE / "packages.txt", *_part_files("packages.txt")),
-        *apt_lines(suite),
-        *_DPKG_OPTIONS,
-    )
+def _base_packages(pristine: bool) -> list[str]:
+    if pristine:
+        return content.package_list(SOURCE / "pristine-packages.txt")
+    return content.package_list(SOURCE / "packages.txt", *_part_files("packages.txt"))
+
+
+def _base_hook(pristine: bool) -> Path:
+    return SOURCE / ("configure-common" if pristine else "configure-node")
+
+
+def _base_key(suite: str, pristine: bool) -> str:
+    """Return the key of a Debian tree: suite, packages, mirror, our files in it, the machine's own CAs."""
+    files = [SOURCE / "configure-common", SOURCE / "kernel-units.txt", _CA_FOLDER]
+    if not pristine:
+        files += [SOURCE / "configure-node", SOURCE / "node-tree"]
+    return content.content_key(files, "base 1", suite, *_base_packages(pristine), *apt_lines(suite), *_DPKG_OPTIONS)
 
 
 def parts_key(base: str) -> str:
@@ -158,10 +171,10 @@ def template_key() -> str:
     )
 
 
-def current_image(suite: str) -> Image:
+def current_image(suite: str, pristine: bool = False) -> Image:
     """Return the image that the files of this checkout ask for, built or not."""
-    base = base_key(suite)
-    return Image(suite, base, parts_key(base))
+    base = _base_key(suite, pristine)
+    return Image(suite, base, "" if pristine else parts_key(base))
 
 
 def template_path(folders: Folders) -> Path:
@@ -185,19 +198,15 @@ def _build_once(folders: Folders, what: str, target: Path, build: Callable[[Path
         say(f"{what} is ready")
 
 
-def _build_base(folders: Folders, suite: str) -> None:
-    def build(temporary: Path) -> None:
-        packages = content.package_list(SOURCE / "packages.txt", *_part_files("packages.txt"))
-        command = _mmdebstrap(suite, str(temporary / "root"), packages, SOURCE / "configure-node")
-        _run_build(
-            f"image {suite}",
-            _contained(*command, network=True),
-            temporary / "build.log",
-            progress=True,
-            KPRO_SANDBOX_CA=str(_CA_FOLDER),
-        )
+def _build_base(folders: Folders, image: Image) -> None:
+    what = f"image {image.base_name.removesuffix('-' + image.base_key)}"
 
-    _build_once(folders, f"image {suite}", folders.images / f"{suite}-{base_key(suite)}", build)
+    def build(temporary: Path) -> None:
+        command = _mmdebstrap(image.suite, str(temporary / "root"), _base_packages(image.pristine), _base_hook(image.pristine))
+        log = temporary / "build.log"
+        _run_build(what, _contained(*command, network=True), log, progress=True, KPRO_SANDBOX_CA=str(_CA_FOLDER))
+
+    _build_once(folders, what, folders.images / image.base_name, build)
 
 
 def _build_template(folders: Folders) -> None:
@@ -244,15 +253,17 @@ def _build_parts(folders: Folders, image: Image) -> None:
     _build_once(folders, f"stand-ins on image {image.suite}", folders.parts / image.key, build)
 
 
-def build_image(folders: Folders, suite: str) -> Image:
+def build_image(folders: Folders, suite: str, pristine: bool = False) -> Image:
     """Return the current image of a suite, built first where it isn't cached. Image and template build side by side."""
     folders.make()
-    image = current_image(suite)
+    image = current_image(suite, pristine)
     if all(path.exists() for path in image.lowers(folders)):
         return image
+    if pristine:
+        _build_base(folders, image)
+        return image
     with ThreadPoolExecutor(max_workers=2) as pool:
-        for job in [pool.submit(_build_base, folders, suite), pool.submit(_build_template, folders)]:
+        for job in [pool.submit(_build_base, folders, image), pool.submit(_build_template, folders)]:
             job.result()
     _build_parts(folders, image)
     return image
-

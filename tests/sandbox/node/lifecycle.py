@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from node import cgroup, layers, slirp, ssh
+from node import cgroup, inside, layers, slirp, ssh
 from node.files import locked, remove_tree, say, tail
 from node.folders import SOURCE, Folders, NodeFolder, SandboxError
 from node.images import Image, build_image, current_image
@@ -30,6 +30,7 @@ DEFAULT_SUITE = "trixie"
 HOSTNAMES = {"trixie": "pve9", "bookworm": "pve8"}
 _START_TIMEOUT_S = 120
 _STOP_TIMEOUT_S = 100
+_STATE_CHECK = "systemctl is-system-running --wait; systemctl --failed --no-legend --plain | cut -d' ' -f1"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}\Z")
 
 
@@ -43,6 +44,7 @@ class Wanted:
     hostname: str | None = None
     layer: str | None = None
     forwards: tuple[tuple[int, int], ...] = ()
+    pristine: bool = False
 
 
 def check_name(name: str) -> str:
@@ -101,7 +103,7 @@ def _choose_port(folders: Folders, wanted: Wanted) -> int:
 
 
 def _ports(record: Record) -> list[int]:
-    return [record.port, *(host for host, _ in record.forwards)]
+    return [port for port in (record.port, *(host for host, _ in record.forwards)) if port]
 
 
 def _check_ports(folders: Folders, record: Record) -> None:
@@ -129,12 +131,12 @@ def _new_record(folders: Folders, wanted: Wanted) -> Record:
         if image != current_image(image.suite):
             say(f"note: layer {wanted.layer} stands on an older image than this checkout would build")
     else:
-        image = build_image(folders, wanted.suite or DEFAULT_SUITE)
+        image = build_image(folders, wanted.suite or DEFAULT_SUITE, wanted.pristine)
     return Record(
         name=wanted.name,
         image=image,
-        hostname=check_name(hostname or HOSTNAMES[image.suite]),
-        port=_choose_port(folders, wanted),
+        hostname=check_name(hostname or (wanted.name if image.pristine else HOSTNAMES[image.suite])),
+        port=0 if image.pristine else _choose_port(folders, wanted),
         machine_id=uuid.uuid4().hex,
         forwards=wanted.forwards,
         layers=chain,
@@ -158,6 +160,7 @@ def up(folders: Folders, wanted: Wanted) -> Record:
         if record is None:
             record = _new_record(folders, wanted)
             remove_tree(folder.upper)
+            remove_tree(folder.data)
         else:
             _refuse_other(record, wanted)
             record = replace(record, port=wanted.port or record.port, forwards=_merge(record.forwards, wanted.forwards))
@@ -175,6 +178,7 @@ def _refuse_other(record: Record, wanted: Wanted) -> None:
     for what, have, want in (
         ("suite", record.image.suite, wanted.suite),
         ("host name", record.hostname, wanted.hostname),
+        ("pristine system", record.image.pristine, wanted.pristine or None),
         ("layer", record.layers[0] if record.layers else "none", wanted.layer),
     ):
         if want is not None and want != have:
@@ -195,7 +199,7 @@ def _up_running(folders: Folders, folder: NodeFolder, record: Record, wanted: Wa
         record = replace(record, forwards=merged)
         record.write(folder)
     say(f"node {record.name} runs already")
-    if not record.layers and record.image != current_image(record.image.suite):
+    if not record.layers and record.image != current_image(record.image.suite, record.image.pristine):
         say(f"note: the sandbox's files changed since it was made; 'sandbox reset {record.name}' takes the new ones")
     return record
 
@@ -217,7 +221,8 @@ def _start(folders: Folders, folder: NodeFolder, record: Record, fresh: bool) ->
     record.write(folder)
     ssh.write_client_files(folders)
     folder.console.unlink(missing_ok=True)
-    say(f"starting node {record.name} ({record.image.suite}, host name {record.hostname}, ssh on 127.0.0.1:{record.port})")
+    access = f"ssh on 127.0.0.1:{record.port}" if record.port else "pristine"
+    say(f"starting node {record.name} ({record.image.suite}, host name {record.hostname}, {access})")
     with folder.supervisor_log.open("wb") as log:
         process = subprocess.Popen(
             _start_command(record.name),
@@ -262,13 +267,12 @@ def _await_login(folders: Folders, record: Record, process: subprocess.Popen[byt
     """Wait until ssh answers and the node's systemd says that it has booted."""
     deadline_s = time.monotonic() + _START_TIMEOUT_S
     folder = folders.node(record.name)
-    while not _ssh_answers(record.port):
+    while not (inside.has_systemd(folder) if record.image.pristine else _ssh_answers(record.port)):
         if process.poll() is not None or time.monotonic() > deadline_s:
             raise SandboxError(f"node {record.name} did not come up; the end of its console:\n{tail(folder.console, 20)}")
         time.sleep(0.05)
-    check = "systemctl is-system-running --wait; systemctl --failed --no-legend --plain | cut -d' ' -f1"
     done = subprocess.run(
-        ssh.command(folders, record.name, check),
+        inside.command(folders, record, ["/bin/sh", "-c", _STATE_CHECK]),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -315,14 +319,16 @@ def reset(folders: Folders, name: str) -> Record:
         wanted = Wanted(
             name=name,
             suite=record.image.suite,
-            port=record.port,
+            port=record.port or None,
             hostname=record.hostname,
             layer=record.layers[0] if record.layers else None,
             forwards=record.forwards,
+            pristine=record.image.pristine,
         )
         record = _new_record(folders, wanted)
         _end(folder, orderly=False)
         remove_tree(folder.upper)
+        remove_tree(folder.data)
         _check_ports(folders, record)
         _start(folders, folder, record, fresh=False)
         return record

@@ -47,9 +47,7 @@ def check_user() -> None:
     if not sys.platform.startswith("linux"):
         raise SandboxError("the sandbox node runs on Linux only (it is a systemd-nspawn container); use a Linux machine or VM")
     if os.geteuid() != 0:
-        raise SandboxError(
-            "the sandbox node needs root (it makes namespaces, mounts and device nodes); run the same command with sudo"
-        )
+        raise SandboxError("the sandbox node needs root (it makes namespaces, mounts and device nodes); run the same command with sudo")
 
 
 def check_machine(install_missing: bool) -> None:
@@ -64,15 +62,11 @@ def check_machine(install_missing: bool) -> None:
     if not shutil.which("apt-get"):
         raise SandboxError(f"programs are missing that Debian has in the packages {names}; install them")
     if not install_missing:
-        raise SandboxError(
-            f"these Debian packages are missing: {names}; run 'apt-get install {names}' or give --install-missing"
-        )
+        raise SandboxError(f"these Debian packages are missing: {names}; run 'apt-get install {names}' or give --install-missing")
     say(f"installing missing Debian packages: {names}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update"], ["install", "--yes", "--no-install-recommends", *missing]):
-        done = subprocess.run(
-            ["apt-get", "-qq", *command], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["apt-get", "-qq", *command], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SandboxError(f"apt-get {command[0]} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
     still = missing_packages()

@@ -29,11 +29,7 @@ def parse_listing(text: str) -> dict[str, tuple[int, int]]:
 
 def local_listing(folder: Path) -> dict[str, tuple[int, int]]:
     """Return name -> (bytes, modified in seconds) of all files below a folder."""
-    return {
-        str(path.relative_to(folder)): (path.stat().st_size, int(path.stat().st_mtime))
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    return {str(path.relative_to(folder)): (path.stat().st_size, int(path.stat().st_mtime)) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def publish(folders: Folders, name: str, sources: dict[str, Path]) -> int:
@@ -57,9 +53,7 @@ def publish(folders: Folders, name: str, sources: dict[str, Path]) -> int:
 
 
 def _run(folders: Folders, name: str, command: str) -> str:
-    done = subprocess.run(
-        ssh.command(folders, name, command), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(ssh.command(folders, name, command), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SandboxError(f"node {name}: {done.stderr.strip() or 'no answer'}; is it up?")
     return done.stdout

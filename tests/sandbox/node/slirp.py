@@ -18,8 +18,11 @@ NODE_ADDRESS = "10.0.2.15"
 SOCKET_NAME = "slirp.sock"
 
 
-def start(folder: NodeFolder, network_namespace: str) -> subprocess.Popen[bytes]:
-    """Attach a network namespace to the machine's network and return the process once the interface is there."""
+def start(folder: NodeFolder, network_namespace: str, configure: bool) -> subprocess.Popen[bytes]:
+    """Attach a network namespace to the machine's network and return the process once the interface is there.
+
+    With ``configure`` it also gets its address and route, for systems that don't set up an interface themselves.
+    """
     (folder.path / SOCKET_NAME).unlink(missing_ok=True)
     read_end, write_end = os.pipe()
     try:
@@ -27,6 +30,7 @@ def start(folder: NodeFolder, network_namespace: str) -> subprocess.Popen[bytes]
             [
                 "slirp4netns",
                 "--disable-host-loopback",
+                *(["--configure"] if configure else []),
                 "--mtu=1500",
                 f"--api-socket={SOCKET_NAME}",
                 f"--ready-fd={write_end}",
@@ -63,8 +67,7 @@ def add_forwards(folder: NodeFolder, forwards: Iterable[tuple[int, int]]) -> Non
         answer = _call(folder.path, {"execute": "add_hostfwd", "arguments": arguments})
         if "error" in answer:
             raise SandboxError(
-                f"port {host_port} of 127.0.0.1 can't be forwarded ({answer['error'].get('desc', answer['error'])}); "
-                "is another program using it?"
+                f"port {host_port} of 127.0.0.1 can't be forwarded ({answer['error'].get('desc', answer['error'])}); is another program using it?"
             )
 
 

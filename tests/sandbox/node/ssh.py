@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def write_client_files(folders: Folders) -> None:
         hosts, blocks = [], []
         for record in records(folders):
             public = folders.node(record.name).keys / "ssh_host_ed25519_key.pub"
-            if public.exists():
+            if record.port and public.exists():
                 kind, key = public.read_text(encoding="ascii").split()[:2]
                 hosts.append(f"[127.0.0.1]:{record.port} {kind} {key}\n")
                 blocks.append(_config_block(folders, record))
@@ -76,3 +77,8 @@ def write_client_files(folders: Folders) -> None:
 def command(folders: Folders, name: str, *arguments: str) -> list[str]:
     """Return an ssh command line to a node."""
     return ["ssh", "-F", str(folders.ssh / "config"), "-o", "ConnectTimeout=10", name, *arguments]
+
+
+def remote_command(folders: Folders, name: str, words: list[str]) -> list[str]:
+    """Return an ssh command line that runs these words, each quoted for the node's shell."""
+    return command(folders, name, shlex.join(words))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from node import cgroup, slirp
 from node.files import remove_tree
-from node.folders import Folders, NodeFolder, SandboxError
+from node.folders import DEFAULT_BASE, Folders, NodeFolder, SandboxError
 from node.layers import layer_upper
 from node.record import Record, Runtime, start_ticks
 
@@ -36,6 +36,7 @@ exec unshare --mount --net --propagation slave -- /bin/sh -euc '
   mount -t tmpfs -o mode=755 tmpfs /run/systemd/nspawn
   mkdir /run/systemd/nspawn/node
   mount --bind "$ROOT" /run/systemd/nspawn/node
+  if [ -d "$DATA" ]; then mkdir /run/systemd/nspawn/data; mount --bind "$DATA" /run/systemd/nspawn/data; fi
   mount -t cgroup2 cgroup2 /sys/fs/cgroup
   mount -t tmpfs tmpfs /tmp
   echo >&"$READY_FD"
@@ -100,7 +101,7 @@ class Supervisor:
         """Mount layers, stand-ins and image read-only below the node's own folder."""
         folder = self.folder
         remove_tree(folder.work)
-        for path in (folder.upper, folder.work, folder.root):
+        for path in (folder.upper, folder.work, folder.root, *([folder.data] if self.record.image.pristine else [])):
             path.mkdir(exist_ok=True)
         lowers = [layer_upper(self.folders, key) for key in self.record.layers] + self.record.image.lowers(self.folders)
         # Short relative names: mount options have 4095 bytes.
@@ -128,6 +129,8 @@ class Supervisor:
         hosts = f"127.0.0.1 localhost\n{slirp.NODE_ADDRESS} {record.hostname}.sandbox.internal {record.hostname}\n"
         (root / "etc/hosts").write_text(hosts, encoding="utf-8")
         (root / "etc/machine-id").write_text(f"{record.machine_id}\n", encoding="ascii")
+        if record.image.pristine:
+            return
         for name, mode in (("ssh_host_ed25519_key", 0o600), ("ssh_host_ed25519_key.pub", 0o644)):
             path = root / "etc/ssh" / name
             path.touch(mode=mode)
@@ -149,6 +152,7 @@ class Supervisor:
             **os.environ,
             "CGROUP": str(self.cgroup / cgroup.NODE),
             "ROOT": str(self.folder.root),
+            "DATA": str(self.folder.data),
             "READY_FD": str(ready_write),
             "GO_FD": str(go_read),
             "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "1",
@@ -170,9 +174,9 @@ class Supervisor:
         try:
             if not os.read(ready_read, 1):
                 raise SandboxError(f"the node's namespaces could not be made (exit {node.wait()}); see {self.folder.console}")
-            network = slirp.start(self.folder, f"/proc/{node.pid}/ns/net")
+            network = slirp.start(self.folder, f"/proc/{node.pid}/ns/net", configure=self.record.image.pristine)
             record = Record.read(self.folder) or self.record
-            slirp.add_forwards(self.folder, [(record.port, 22), *record.forwards])
+            slirp.add_forwards(self.folder, [*([(record.port, 22)] if record.port else []), *record.forwards])
             os.write(go_write, b"go\n")
             self._tell("started")
             return self._wait(node)
@@ -205,6 +209,7 @@ class Supervisor:
             f"--system-call-filter={_SYSTEM_CALLS}",
             "--console=pipe",
             *(f"--bind={device}" for device in ("/dev/fuse", "/dev/net/tun") if Path(device).exists()),
+            *([f"--bind=/run/systemd/nspawn/data:{DEFAULT_BASE}"] if self.record.image.pristine else []),
         ]
 
     def _wait(self, node: subprocess.Popen[bytes]) -> int:
