@@ -45,11 +45,10 @@ def wanted_flavour(wanted: Wanted, present: Present) -> Flavour:
     :raises KproError: GPU generation, branch and wish do not go together.
     """
     old = [gpu.bus_id for gpu in present.pci if int(gpu.device_id, 16) < FIRST_TURING_ID]
-    new = [gpu.bus_id for gpu in present.pci if gpu.bus_id not in old]
     branch = version_key(wanted.version)[0]
     if old and branch > LAST_BRANCH_BEFORE_TURING:
         raise KproError(f"GPU {', '.join(old)}", f"older than Turing, which driver {wanted.version} no longer supports", "Take a version of branch 580")
-    if old and new and wanted.flavour == "open":
+    if old and wanted.flavour == "open":
         raise KproError(f"GPU {', '.join(old)}", "older than Turing: the open kernel module can't drive it", "Choose the proprietary kernel module")
     if wanted.flavour == "proprietary" and branch >= FIRST_OPEN_ONLY_BRANCH:
         raise KproError(f"driver {wanted.version}", "its branch has no proprietary kernel module any more", "Choose the open kernel module")

@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
  * STAND-IN for libcuda.so.1: enough of the driver interface to initialise, list devices and check copies between GPUs.
- * "GPU memory" is memory of the process. State "p2p": ok | none | corrupt (copies report success and change nothing, as with dropped peer writes).
+ * "GPU memory" is memory of the process. State "p2p": ok | none | corrupt (copies report success and change nothing, as with dropped peer writes) | hang.
  */
 #include "standin.h"
 
@@ -39,7 +39,7 @@ EXPORT int cuInit(u32 flags)
 
 	if (flags)
 		return INVALID_VALUE;
-	if (!state_load() || node_error("/dev/nvidiactl", 195))
+	if (!state_load() || node_error(DEV "/nvidiactl", 195))
 		return NO_DEVICE;
 	if (version_differs())
 		return MISMATCH;
@@ -47,9 +47,9 @@ EXPORT int cuInit(u32 flags)
 	if (index)
 		return index;
 	uvm_major = (u32)state_number(-1, "uvm_major", 0);
-	if (!uvm_major || node_error("/dev/nvidia-uvm", uvm_major))
+	if (!uvm_major || node_error(DEV "/nvidia-uvm", uvm_major))
 		return UNKNOWN;
-	if (node_error("/dev/nvidia-uvm-tools", uvm_major))
+	if (node_error(DEV "/nvidia-uvm-tools", uvm_major))
 		return OPERATING_SYSTEM;
 	visible_count = usable(visible);
 	if (!visible_count)
@@ -291,6 +291,8 @@ EXPORT int cuMemcpyPeer(u64 to, void *to_context, u64 from, void *from_context, 
 	source = holder(from, size);
 	if (!target || !source || !to_context || !from_context)
 		return INVALID_VALUE;
+	while (target->index != source->index && p2p_is("hang"))
+		pause();
 	if (target->index != source->index && p2p_is("corrupt"))
 		return OK;
 	memcpy((void *)to, (const void *)from, size);

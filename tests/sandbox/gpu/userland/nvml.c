@@ -43,7 +43,7 @@ EXPORT int nvmlInit_v2(void)
 
 	if (!state_load())
 		return DRIVER_NOT_LOADED;
-	error = node_error("/dev/nvidiactl", 195);
+	error = node_error(DEV "/nvidiactl", 195);
 	if (error == E_ACCES || error == E_PERM)
 		return NO_PERMISSION;
 	if (error)

@@ -11,7 +11,12 @@ typedef unsigned long long u64;
 typedef unsigned int u32;
 #define NULL ((void *)0)
 #define EXPORT __attribute__((visibility("default")))
+#ifndef STATE
 #define STATE "/proc/driver/nvidia/kpro-standin"
+#endif
+#ifndef DEV
+#define DEV "/dev"
+#endif
 #define MAX_GPUS 16
 
 enum { E_PERM = 1, E_NOENT = 2, E_NXIO = 6, E_ACCES = 13 };
@@ -31,6 +36,7 @@ void *memcpy(void *to, const void *from, size_t count);
 void *memset(void *to, int value, size_t count);
 void *malloc(size_t size);
 void free(void *memory);
+int pause(void);
 u64 strtoull(const char *text, char **end, int base);
 
 /* Replaced in the compiled library by build-run; 32 bytes, so that a longer version fits. */
@@ -112,7 +118,7 @@ static int gpu_node_error(int gpu)
 {
 	char path[64];
 
-	snprintf(path, sizeof path, "/dev/nvidia%u", (u32)state_number(gpu, "minor", gpu));
+	snprintf(path, sizeof path, DEV "/nvidia%u", (u32)state_number(gpu, "minor", gpu));
 	return node_error(path, 195);
 }
 

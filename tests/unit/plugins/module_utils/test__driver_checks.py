@@ -1,0 +1,149 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from ansible_collections.kpro.llm.plugins.module_utils import _driver_checks as checks
+from ansible_collections.kpro.llm.plugins.module_utils._driver_converge import make_plan, resolved
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import PciGpu
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DriverVersion
+from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.driver_cases import CONTAINER, FRESH, GOOD, OLDER, USERLAND, VERSION, WANTED, but
+
+REPLACE = dataclasses.replace(WANTED, replace=True)
+OLD = but(GOOD, loaded=DriverVersion(OLDER, "open"), on_disk=DriverVersion(OLDER, "open"), nvml_library=OLDER, cuda_library=OLDER)
+DPKG = """\
+ii  dkms 3.2.2-1
+ii  libcuda1 550.163.01-2
+ii  libnvidia-container1 1.17.8-1
+ii  libnvidia-ml1 550.163.01-2
+ii  nvidia-container-toolkit 1.17.8-1
+ii  nvidia-driver 550.163.01-2
+rc  nvidia-smi 535.261.03-1
+un  nvidia-alternative
+"""
+
+
+def test_foreign_packages_are_installed_driver_packages_only() -> None:
+    assert checks.foreign_packages(DPKG) == ("libcuda1 550.163.01-2", "libnvidia-ml1 550.163.01-2", "nvidia-driver 550.163.01-2")
+
+
+@pytest.mark.parametrize("version", ["580", "580.*", "latest", "", "580.1", "v580.173.02"])
+def test_only_full_versions(version: str) -> None:
+    with pytest.raises(KproError, match="full version"):
+        checks.check_version(version)
+
+
+@pytest.mark.parametrize("version", ["580.173.02", "580.142", "1010.43.02"])
+def test_full_versions(version: str) -> None:
+    checks.check_version(version)
+
+
+def test_mixed_install_is_refused_with_the_packages() -> None:
+    with pytest.raises(KproError) as caught:
+        make_plan(WANTED, but(FRESH, foreign_packages=("nvidia-driver 550.163.01-2", "libcuda1 550.163.01-2")))
+    assert "mixed installs" in caught.value.sentence
+    assert "apt-get purge nvidia-driver libcuda1" in caught.value.remedy
+
+
+def test_packages_in_a_container_are_refused_too() -> None:
+    with pytest.raises(KproError, match="libcuda1"):
+        make_plan(USERLAND, but(CONTAINER, foreign_packages=("libcuda1 535.261.03-1",)))
+
+
+def test_older_driver_needs_consent() -> None:
+    with pytest.raises(KproError) as caught:
+        make_plan(WANTED, OLD)
+    assert caught.value.reason == f"{OLDER} (loaded, on disk, its libraries) is there, {VERSION} is wanted"
+    assert "gpu_node__replace_driver" in caught.value.remedy
+    assert make_plan(REPLACE, OLD).changes
+
+
+def test_driver_in_use_is_not_replaced() -> None:
+    with pytest.raises(KproError) as caught:
+        make_plan(REPLACE, but(OLD, users=("python (pid 4711, kpro-sglang.service) of container 129",)))
+    assert "container 129" in caught.value.reason and "Stop them" in caught.value.remedy
+
+
+def test_users_are_no_hindrance_where_nothing_is_replaced() -> None:
+    assert make_plan(WANTED, but(GOOD, users=("python (pid 4711) of container 129",))).changes == ()
+
+
+def test_all_gpus_at_vfio() -> None:
+    gpus = (PciGpu("0000:41:00.0", "0x2230", "vfio-pci"),)
+    with pytest.raises(KproError, match="0000:41:00.0: it is bound to vfio-pci"):
+        make_plan(WANTED, but(FRESH, pci=gpus))
+
+
+def test_one_gpu_at_vfio_leaves_the_other_to_us() -> None:
+    gpus = (PciGpu("0000:41:00.0", "0x2230", "vfio-pci"), PciGpu("0000:61:00.0", "0x2230", None))
+    assert make_plan(WANTED, but(FRESH, pci=gpus)).changes
+
+
+def test_no_gpu_at_all() -> None:
+    with pytest.raises(KproError, match="PCI bus"):
+        make_plan(WANTED, but(FRESH, pci=()))
+
+
+@pytest.mark.parametrize(
+    ("device_id", "flavour", "version", "result"),
+    [
+        ("0x2230", "auto", VERSION, "open"),
+        ("0x1e30", "auto", VERSION, "open"),
+        ("0x1db6", "auto", VERSION, "proprietary"),
+        ("0x1b06", "auto", "570.148.08", "proprietary"),
+        ("0x2230", "proprietary", VERSION, "proprietary"),
+        ("0x2230", "open", "620.10.01", "open"),
+    ],
+)
+def test_flavour_by_generation(device_id: str, flavour: str, version: str, result: str) -> None:
+    wanted = dataclasses.replace(WANTED, flavour=flavour, version=version)
+    assert checks.wanted_flavour(wanted, but(FRESH, pci=(PciGpu("0000:41:00.0", device_id, None),))) == result
+
+
+@pytest.mark.parametrize(
+    ("device_id", "flavour", "version", "words"),
+    [
+        ("0x1db6", "auto", "595.10.01", "no longer supports"),
+        ("0x2230", "proprietary", "620.10.01", "no proprietary kernel module"),
+    ],
+)
+def test_flavour_that_can_not_be(device_id: str, flavour: str, version: str, words: str) -> None:
+    wanted = dataclasses.replace(WANTED, flavour=flavour, version=version)
+    with pytest.raises(KproError, match=words):
+        checks.wanted_flavour(wanted, but(FRESH, pci=(PciGpu("0000:41:00.0", device_id, None),)))
+
+
+def test_open_is_refused_for_a_lone_old_gpu() -> None:
+    wanted = dataclasses.replace(WANTED, flavour="open")
+    with pytest.raises(KproError, match="can't drive it"):
+        checks.wanted_flavour(wanted, but(FRESH, pci=(PciGpu("0000:41:00.0", "0x1db6", None),)))
+
+
+def test_container_takes_what_the_kernel_runs() -> None:
+    wanted = dataclasses.replace(USERLAND, version="")
+    assert resolved(wanted, CONTAINER).version == VERSION
+
+
+def test_container_refuses_another_version_and_no_driver() -> None:
+    with pytest.raises(KproError, match="node's kernel runs"):
+        resolved(dataclasses.replace(USERLAND, version=OLDER), CONTAINER)
+    with pytest.raises(KproError, match="runs no driver"):
+        resolved(USERLAND, but(CONTAINER, loaded=None))
+
+
+def test_foreign_guests_are_those_that_run_here_without_our_tag() -> None:
+    rows = [
+        {"vmid": 129, "type": "lxc", "node": "kpro5", "status": "running", "name": "qwen", "tags": "kpro-llm;llm"},
+        {"vmid": 100, "type": "qemu", "node": "kpro5", "status": "running", "name": "web"},
+        {"vmid": 101, "type": "lxc", "node": "kpro5", "status": "stopped", "name": "old"},
+        {"vmid": 102, "type": "lxc", "node": "kpro6", "status": "running", "name": "far"},
+        {"vmid": 103, "type": "lxc", "node": "kpro5", "status": "running", "name": "alike", "tags": "kpro-llm-test"},
+    ]
+    assert checks.running_foreign_guests(json.dumps(rows), "kpro5") == ("VM 100 (web)", "container 103 (alike)")
