@@ -38,6 +38,10 @@ options:
     description: Version of the node's NVIDIA driver. Empty if it has none.
     type: str
     default: ""
+  toolkit:
+    description: Check that a CUDA toolkit of the lane's major is installed.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -53,14 +57,20 @@ _value:
 """
 
 
-def sglang_environment(lane_name: str, system: t.Mapping[str, str], python: str = "auto", driver_version: str = "") -> dict[str, str]:
+def sglang_environment(lane_name: str, system: t.Mapping[str, t.Any], python: str = "auto", driver_version: str = "", toolkit: bool = False) -> dict[str, str]:
     """Return Python version and lock file."""
     try:
         lane = choose_lane(str(lane_name), str(driver_version))
         version = choose_python(lane, str(python), str(system.get("python", "")))
     except KproError as error:
         raise AnsibleFilterError(error.sentence) from error
-    facts = Facts(driver_version=str(driver_version), python=version, glibc=str(system.get("glibc", "")), architecture=str(system.get("architecture", "")))
+    facts = Facts(
+        driver_version=str(driver_version),
+        python=version,
+        glibc=str(system.get("glibc", "")),
+        architecture=str(system.get("architecture", "")),
+        toolkits=[str(one) for one in system.get("toolkits", [])] if toolkit else None,
+    )
     problems = contract_problems(lane, facts)
     if problems:
         raise AnsibleFilterError(" ".join(problems))

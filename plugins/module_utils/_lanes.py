@@ -152,12 +152,15 @@ def choose_python(lane: Lane, wanted: str, distribution_python: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What the contract is checked against; empty text means unknown and is not judged."""
+    """What the contract is checked against; empty text and None mean unknown, which is not judged.
+
+    :param toolkits: versions of the CUDA toolkits installed ("13.0"); an empty sequence means that there is none.
+    """
 
     driver_version: str = ""
     engine_version: str = ""
     torch_cuda: str = ""
-    toolkit_version: str = ""
+    toolkits: t.Sequence[str] | None = None
     python: str = ""
     glibc: str = ""
     architecture: str = ""
@@ -202,12 +205,14 @@ def _tp_problem(lane: Lane, facts: Facts) -> str:
 
 
 def _cuda_problem(lane: Lane, facts: Facts) -> str:
-    toolkit, torch = numbers(facts.toolkit_version), numbers(facts.torch_cuda or lane.cuda)
-    if not toolkit or not torch or toolkit[0] == torch[0]:
+    torch = facts.torch_cuda or lane.cuda
+    if facts.toolkits is None or not torch or any(numbers(version)[:1] == numbers(torch)[:1] for version in facts.toolkits):
         return ""
+    remedy = f"Install CUDA toolkit {torch} (sglang_runtime__toolkit: true; {' '.join(lane.toolkit_packages)}; CUDA_HOME={lane.cuda_home})"
+    if not facts.toolkits:
+        return f"Kernels are compiled at the engine's start and need nvcc of CUDA {torch}, and none is installed. {remedy}, or choose backends with prebuilt kernels."
     return (
-        f"nvcc is {facts.toolkit_version}, torch was built for CUDA {facts.torch_cuda or lane.cuda}: majors differ and kernels compiled at start "
-        f"would not load. Install {' '.join(lane.toolkit_packages) or 'no toolkit'} and set CUDA_HOME to {lane.cuda_home or 'nothing'}."
+        f"nvcc is {' and '.join(facts.toolkits)}, torch was built for CUDA {torch}: the majors differ, and kernels compiled at start would not load. {remedy}."
     )
 
 

@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._openpgp import fingerprint
+from ansible_collections.kpro.llm.plugins.module_utils._openpgp import fingerprints
 
 AUTHORITIES = "/usr/local/share/ca-certificates"
 AUTHORITY_PREFIX = "kpro-llm-"
@@ -128,9 +128,15 @@ def _repository_changes(present: BasePresent, wanted: BaseWanted) -> list[Change
     changes = []
     for repository in wanted.repositories:
         key = present.files.get(repository.key_path)
-        if key is None or fingerprint(key) != repository.key_fingerprint:
+        # Exactly this key: apt would trust every key in the file.
+        if key is None or fingerprints(key) != [repository.key_fingerprint]:
             changes.append(
-                Change(f"Fetch the key of the repository {repository.name}", key and fingerprint(key), repository.key_fingerprint, ("key", repository))
+                Change(
+                    f"Fetch the key of the repository {repository.name}",
+                    " ".join(fingerprints(key)) if key else None,
+                    repository.key_fingerprint,
+                    ("key", repository),
+                )
             )
         old = present.files.get(repository.sources_path)
         if old != repository.sources_text:

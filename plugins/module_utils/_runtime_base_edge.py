@@ -17,7 +17,7 @@ import urllib.request
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._openpgp import fingerprint
+from ansible_collections.kpro.llm.plugins.module_utils._openpgp import fingerprints
 from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import (
     AUTHORITIES,
     AUTHORITY_PREFIX,
@@ -58,7 +58,7 @@ class Distribution:
             account=self._account(wanted.account.name) if wanted.account else None,
         )
 
-    def facts(self) -> dict[str, str]:
+    def facts(self) -> dict[str, t.Any]:
         """Return what the engine lanes ask about a system."""
         release = dict(line.replace('"', "").split("=", 1) for line in (self._text("/etc/os-release") or "").splitlines() if "=" in line)
         return {
@@ -67,6 +67,7 @@ class Distribution:
             "glibc": platform.libc_ver()[1],
             "architecture": platform.machine(),
             "python": ".".join(platform.python_version_tuple()[:2]),
+            "toolkits": sorted(path.parts[-3].removeprefix("cuda-") for path in self._path("/usr/local").glob("cuda-*/bin/nvcc")),
         }
 
     def apply(self, change: Change) -> None:
@@ -108,11 +109,11 @@ class Distribution:
                 text = answer.read().decode()
         except (urllib.error.URLError, OSError, UnicodeDecodeError) as error:
             raise KproError(f"key of the repository {repository.name}", f"{repository.key_url}: {error}", "Check the address and the way to it") from error
-        found = fingerprint(text)
-        if found != repository.key_fingerprint:
+        found = fingerprints(text)
+        if found != [repository.key_fingerprint]:
             raise KproError(
                 f"key of the repository {repository.name}",
-                f"{repository.key_url} has the fingerprint {found or '(none)'}, and {repository.key_fingerprint} is expected",
+                f"{repository.key_url} holds {' and '.join(found) or 'no key'}, and {repository.key_fingerprint} alone is expected",
                 "Find out whether the vendor changed its key before you change the expected one",
             )
         write_text_file(TextFile(str(self._path(repository.key_path)), text, 0o644, "root", "root"))

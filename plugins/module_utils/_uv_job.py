@@ -68,7 +68,7 @@ class Job:
         (self._folder / "worker.py").write_text(worker)
         self._write_private("job.json", json.dumps(job))
         self._command.run(["systemctl", "reset-failed", self.unit])
-        properties = ["UMask=0022", "Nice=5", "TimeoutStopSec=20", "NotifyAccess=main", "TasksMax=infinity"]
+        properties = ["UMask=0022", "TimeoutStopSec=20", "NotifyAccess=main", "TasksMax=infinity"]
         self._command.check(
             ["systemd-run", "--quiet", f"--unit={self.unit}", "--service-type=notify"]
             + [f"--property={value}" for value in properties]

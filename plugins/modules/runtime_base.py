@@ -110,6 +110,11 @@ system:
       description: Version of the distribution's Python.
       type: str
       sample: "3.11"
+    toolkits:
+      description: Versions of the CUDA toolkits under C(/usr/local).
+      type: list
+      elements: str
+      sample: ["13.0"]
 """
 
 import typing as t
@@ -138,7 +143,7 @@ ARGUMENTS: dict[str, t.Any] = {
 }
 
 
-def wanted_from(params: dict[str, t.Any], system: dict[str, str]) -> BaseWanted:
+def wanted_from(params: dict[str, t.Any], system: dict[str, t.Any]) -> BaseWanted:
     """Return what the options ask for on this system.
 
     :raises KproError: a certificate's name or text is none.
@@ -160,8 +165,7 @@ def wanted_from(params: dict[str, t.Any], system: dict[str, str]) -> BaseWanted:
 def main(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Observe, plan, apply."""
     distribution = Distribution(Command())
-    system = distribution.facts()
-    wanted = wanted_from(params, system)
+    wanted = wanted_from(params, distribution.facts())
     changes = plan_base(distribution.observe(wanted), wanted)
     if changes and not check_mode:
         for change in changes:
@@ -169,7 +173,7 @@ def main(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         left = plan_base(distribution.observe(wanted), wanted)
         if left:
             raise KproError("base of the runtime", f"still to do after the run: {left[0].sentence}", "See what the programs said before")
-    return {**plan_result(changes), "system": system}
+    return {**plan_result(changes), "system": distribution.facts()}
 
 
 if __name__ == "__main__":
