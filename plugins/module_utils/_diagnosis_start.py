@@ -66,7 +66,7 @@ def weights_truncated(case: Case) -> Diagnosis | None:
 def model_path_missing(case: Case) -> Diagnosis | None:
     """A path that is no folder is taken for a name on the hub."""
     line = case.line(
-        r"Repo id must be in the form|does not appear to have a file named config\.json|LocalEntryNotFoundError|couldn't connect to .* to load the files"
+        r"^(?!.*_fix_v5).*(?:Repo id must be in the form|does not appear to have a file named config\.json|couldn't connect to .* to load the files)"
     )
     if not line:
         return None
@@ -258,12 +258,15 @@ def library_mismatch(case: Case) -> Diagnosis | None:
 
 def tokenizer_missing(case: Case) -> Diagnosis | None:
     """Without its tokenizer the model loads, and the first request fails."""
-    line = case.line(r"Can't load tokenizer|tokenizer.*(?:not found|missing)|Couldn't instantiate the backend tokenizer|IndexError: index is out of bounds")
+    line = case.line(
+        r"unexpected error loading tokenizer\.json|tokenizer\.chat_template is not set|Can't load tokenizer|Couldn't instantiate the backend tokenizer"
+        r"|IndexError: index is out of bounds"
+    )
     if not line:
         return None
     return Diagnosis(
         "tokenizer_missing",
-        "the first request failed on token numbers outside the vocabulary: the tokenizer files are missing or of another model",
+        "the tokenizer files are missing or of another model, so the first request failed after the model had been loaded",
         "Run the role kpro.llm.hf_model again, it completes the files",
         (line,),
         confidence="likely",
@@ -312,11 +315,11 @@ def warmup_failed(case: Case) -> Diagnosis | None:
     found = case.find(r"Initialization failed\. warmup error: ?(.*)")
     if not found:
         return None
-    cause = found[1] or case.first_error or "no reason given"
+    cause = case.first_error if not found[1] or found[1].startswith("Traceback") else found[1]
     gpu = ": no kernel for this GPU in this build" if "no kernel image" in cause else ""
     return Diagnosis(
         "warmup_failed",
-        f"the web server was up but served nothing, its warm-up failed: {re.sub(r'^RuntimeError: ', '', cause)}",
+        f"the web server was up but served nothing, its warm-up failed: {re.sub(r'^RuntimeError: ', '', cause) or 'no reason given'}",
         f"Read the error above{gpu}; an attention_backend that fits the GPU (triton) often helps",
         (found.string,),
         confidence="likely",

@@ -91,6 +91,19 @@ def normal_stop(case: Case) -> Diagnosis | None:
     )
 
 
+def stopped(case: Case) -> Diagnosis | None:
+    """Somebody stopped the unit while it started; the engine says nothing then."""
+    line = case.line(r"^Stopping ")
+    if not line or case.first_error:
+        return None
+    return Diagnosis(
+        "stopped",
+        f"the service was stopped from outside in the phase '{case.log.phase}'; it did not fail",
+        "Run the deployment again",
+        (line,),
+    )
+
+
 def warmup_sequence(case: Case) -> Diagnosis | None:
     """Steps of a start: the web framework was up, the engine was not."""
     steps = case.get("steps")
@@ -157,6 +170,7 @@ RULES: tuple[t.Callable[[Case], Diagnosis | None], ...] = (
     crash_loop,
     normal_stop,
     start_timeout,
+    stopped,
     warmup_sequence,
     silent_source_build,
     resolver_surprise,

@@ -24,8 +24,8 @@ class ProcessTable:
         """Return all process ids that can be seen from here."""
         return sorted(int(name) for name in os.listdir(self._proc) if name.isdigit())
 
-    def process(self, pid: int, *, with_maps: bool = False) -> Process | None:
-        """Return one process, or None if it is gone."""
+    def process(self, pid: int, *, maps_of_uid: int = -1) -> Process | None:
+        """Return one process, or None if it is gone; what it maps is read if it belongs to ``maps_of_uid``."""
         try:
             stat = self._text(pid, "stat")
             uid = os.stat(f"{self._proc}/{pid}").st_uid
@@ -40,10 +40,23 @@ class ProcessTable:
                 command=command,
                 cgroup=unified_cgroup(self._text(pid, "cgroup")),
                 devices=tuple(sorted({target for target in self._open_files(pid).values() if _DEVICE.match(target)})),
-                mapped=self._mapped(pid) if with_maps else (),
+                mapped=self._mapped(pid) if uid == maps_of_uid else (),
             )
         except (OSError, ValueError, IndexError):
             return None
+
+    def snapshot(self, uid: int) -> list[Process]:
+        """Return all processes that can be seen; what they map is read only for those of ``uid``."""
+        found = (self.process(pid, maps_of_uid=uid) for pid in self.pids())
+        return [process for process in found if process is not None]
+
+    def open_paths(self) -> set[str]:
+        """Return the paths that any process that can be seen has open or mapped."""
+        paths: set[str] = set()
+        for pid in self.pids():
+            paths.update(self._open_files(pid).values())
+            paths.update(self._mapped(pid))
+        return paths
 
     def listener(self, port: int, prefer: str = "") -> tuple[bool, Process | None]:
         """Return whether somebody listens on ``port``, and who (None: not to be seen from here).

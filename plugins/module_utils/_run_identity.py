@@ -44,12 +44,24 @@ def identity_from_dict(values: t.Mapping[str, t.Any]) -> RunIdentity:
     """
     if not values.get("unit"):
         raise KproError("run identity", "it names no unit", "Pass the identity that kpro.llm.sglang_service returned")
+    return RunIdentity(
+        unit=str(values["unit"]),
+        invocation_id=str(values.get("invocation_id") or ""),
+        boot_id=str(values.get("boot_id") or ""),
+        main_pid=_number(values, "main_pid"),
+        main_start_ticks=_number(values, "main_start_ticks"),
+        n_restarts=_number(values, "n_restarts"),
+        engine_version=str(values.get("engine_version") or ""),
+        model_path=str(values.get("model_path") or ""),
+        served_name=str(values.get("served_name") or ""),
+    )
+
+
+def _number(values: t.Mapping[str, t.Any], name: str) -> int:
     try:
-        numbers = {name: int(values.get(name) or 0) for name in ("main_pid", "main_start_ticks", "n_restarts")}
+        return int(values.get(name) or 0)
     except (TypeError, ValueError) as error:
-        raise KproError("run identity", f"a number was expected ({error})") from error
-    texts = {name: str(values.get(name) or "") for name in ("unit", "invocation_id", "boot_id", "engine_version", "model_path", "served_name")}
-    return RunIdentity(**texts, **numbers)
+        raise KproError("run identity", f"{name} is no number ({error})") from error
 
 
 def start_ticks_of(stat_text: str) -> int:

@@ -137,3 +137,30 @@ def test_lines_of_the_table(line: str, class_: str, direction: str) -> None:
 def test_what_the_wait_saw_counts_where_the_log_is_silent() -> None:
     found = diagnose(["gate: ok"], {"loss": ["wrong_answer", "the answer was '!!!!', accepted is 'paris'"]})
     assert found.class_ == "wrong_answer" and "!!!!" in found.cause and found.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "class_", "phase", "words"),
+    [
+        ("model_path_absent", "model_path_missing", "gate", "/srv/t/absent"),
+        ("unknown_option", "bad_option", "gate", "unrecognized arguments: --no-such-flag 1"),
+        ("no_memory", "hybrid_state_pool_too_large", "pools", "-0.14 GiB rest"),
+        ("tokenizer_absent", "tokenizer_missing", "warmup", "tokenizer files"),
+        ("weights_truncated", "weights_truncated", "weights", "not whole"),
+        ("stopped_while_starting", "stopped", "gate", "it did not fail"),
+        ("port_taken", "port_taken", "scheduler", "held by another process"),
+        ("scheduler_killed", "child_killed", "serving", "signal 9"),
+    ],
+)
+def test_logs_of_the_real_engine(name: str, class_: str, phase: str, words: str) -> None:
+    """Logs of SGLang 0.5.23 on a CPU, each fault provoked once (lines cut to 400 characters, import notes left out)."""
+    lines = (FIXTURES / "sglang_logs" / f"{name}.log").read_text(encoding="utf-8").splitlines()
+    found = diagnose(lines, {"model_path": "/srv/t/absent"})
+    assert (found.class_, found.phase) == (class_, phase), found
+    assert words in found.cause
+    assert found.evidence and found.remedy and found.confidence in ("certain", "likely")
+
+
+def test_the_log_of_a_good_start_has_no_cause() -> None:
+    lines = (FIXTURES / "sglang_logs" / "ready.log").read_text(encoding="utf-8").splitlines()
+    assert diagnose(lines).class_ == "unknown"

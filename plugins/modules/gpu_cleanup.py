@@ -1,0 +1,259 @@
+#!/usr/bin/python
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_cleanup
+short_description: End what is left of our service on the GPUs, and nothing else
+version_added: 1.0.0
+author: kpro (@kpro)
+description:
+  - Ends leftover processes of the service and waits until their GPU memory is really free.
+  - A process is ours if it is in the unit's control group while the unit does not run, or if it belongs to the service user, runs from one of
+    O(roots), and has an NVIDIA device or the service's port open. Names never count. Its start time is checked again before each signal.
+  - Everything else that holds a GPU is reported by program, user and unit, and left alone.
+  - In check mode it lists what it would end.
+extends_documentation_fragment:
+  - kpro.llm.attributes
+options:
+  unit:
+    description: The service's unit.
+    type: str
+    default: kpro-sglang.service
+  user:
+    description: The service's user.
+    type: str
+    default: sglang
+  roots:
+    description: Folders of our Python environments.
+    type: list
+    elements: path
+    default: [/opt/kpro-llm]
+  port:
+    description: The service's port; V(0) does not look at ports.
+    type: int
+    default: 30000
+  container:
+    description: Id of the service's container, for a look from the node. V(0) looks from inside the container.
+    type: int
+    default: 0
+  gpus:
+    description: UUIDs of the GPUs whose memory is to be free; empty means all that can be seen.
+    type: list
+    elements: str
+    default: []
+  used_limit_mib:
+    description: Memory in use on a GPU that still counts as free.
+    type: int
+    default: 500
+  term_wait_s:
+    description: Seconds to end by themselves after SIGTERM, before SIGKILL.
+    type: int
+    default: 10
+  memory_wait_s:
+    description: Seconds to wait for memory to be free; the driver frees it after the process is gone.
+    type: int
+    default: 90
+  stale_files:
+    description: Remove the service user's shared memory segments and build locks that nobody has open, if nothing of ours runs.
+    type: bool
+    default: true
+  cache_roots:
+    description: Folders of the service's kernel caches, where build locks lie.
+    type: list
+    elements: path
+    default: [/var/lib/kpro-sglang]
+  require_free:
+    description: Fail if a GPU is still in use in the end, while the unit does not run.
+    type: bool
+    default: false
+seealso:
+  - module: kpro.llm.gpu_info
+"""
+
+EXAMPLES = r"""
+- name: List what would be ended
+  kpro.llm.gpu_cleanup:
+  check_mode: true
+
+- name: Free the GPUs of what is ours
+  kpro.llm.gpu_cleanup:
+    gpus: [GPU-8f6d2a4e-1c7b-4d5e-9a3f-2b6c8d0e1f2a]
+    require_free: true
+"""
+
+RETURN = r"""
+ended:
+  description: Leftovers of ours, how they ended (in check mode V(planned)) and why they are ours.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - {pid: 512, command: "sglang::scheduler", how: terminated, reason: in the control group of kpro-sglang.service, note: ""}
+foreign:
+  description: Processes that hold a GPU and are none of ours; left alone.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - {pid: 9120, command: ollama serve, uid: 998, unit: ollama.service, devices: [/dev/nvidia1], note: ""}
+memory_used_mib:
+  description: Memory in use by GPU in the end.
+  returned: success
+  type: dict
+  sample: {GPU-8f6d2a4e-1c7b-4d5e-9a3f-2b6c8d0e1f2a: 3}
+removed:
+  description: Stale files that were removed.
+  returned: success
+  type: list
+  elements: str
+not_seen:
+  description: What cannot be seen from where the module ran.
+  returned: success
+  type: str
+"""
+
+import os
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._changes import Change, plan_result
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_memory import GpuMemory
+from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
+from ansible_collections.kpro.llm.plugins.module_utils._ownership import Leftover, Owner, foreign_holders, leftovers, state_words
+from ansible_collections.kpro.llm.plugins.module_utils._process_edge import ProcessTable
+from ansible_collections.kpro.llm.plugins.module_utils._process_end import Ender
+from ansible_collections.kpro.llm.plugins.module_utils._process_table import Process, process_words
+from ansible_collections.kpro.llm.plugins.module_utils._stale_files import remove_file, stale_files
+from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
+from ansible_collections.kpro.llm.plugins.module_utils._text_file import user_id
+
+ARGUMENT_SPEC: dict[str, t.Any] = {
+    "unit": {"type": "str", "default": "kpro-sglang.service"},
+    "user": {"type": "str", "default": "sglang"},
+    "roots": {"type": "list", "elements": "path", "default": ["/opt/kpro-llm"]},
+    "port": {"type": "int", "default": 30000},
+    "container": {"type": "int", "default": 0},
+    "gpus": {"type": "list", "elements": "str", "default": []},
+    "used_limit_mib": {"type": "int", "default": 500},
+    "term_wait_s": {"type": "int", "default": 10},
+    "memory_wait_s": {"type": "int", "default": 90},
+    "stale_files": {"type": "bool", "default": True},
+    "cache_roots": {"type": "list", "elements": "path", "default": ["/var/lib/kpro-sglang"]},
+    "require_free": {"type": "bool", "default": False},
+}
+_KILL_WAIT_S = 15.0
+
+
+def owner_of(params: dict[str, t.Any]) -> Owner:
+    """Read what makes a process ours."""
+    if params["container"]:
+        return Owner(params["unit"], container=params["container"])
+    state = Systemd(params["unit"]).state()
+    try:
+        uid = user_id(params["user"])
+    except KproError:
+        # No such user: then no process is his.
+        uid = -1
+    group = state.control_group or f"/system.slice/{params['unit']}"
+    return Owner(params["unit"], group, uid=uid, roots=tuple(params["roots"]), unit_runs=state.running)
+
+
+def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
+    """Observe, plan, apply."""
+    table, owner = ProcessTable(), owner_of(params)
+    processes = table.snapshot(owner.uid)
+    found = leftovers(processes, owner, _own_pids(processes), _listeners(table, params["port"]))
+    ours = {leftover.process.pid for leftover in found}
+    foreign = foreign_holders(processes, owner, ours | _own_pids(processes))
+    stale = _stale(params, owner, table) if not owner.unit_runs else []
+    changes = [
+        *(Change(f"End {process_words(left.process)}: {left.reason}", left.process.command, None, ("end",)) for left in found),
+        *(Change(f"Remove {path}", path, None, ("remove", path)) for path in stale),
+    ]
+    if check_mode:
+        used = GpuMemory().wait_until_free(params["gpus"], params["used_limit_mib"], 0)
+        ended = [_row(left, "planned") for left in found]
+    else:
+        ended = _end(found, params, table)
+        for path in stale:
+            remove_file(path)
+        used = GpuMemory().wait_until_free(params["gpus"], params["used_limit_mib"], params["memory_wait_s"] if not owner.unit_runs else 0)
+        _assert_free(params, owner, used, foreign, ended)
+    return {
+        **plan_result(changes),
+        "ended": ended,
+        "foreign": [_foreign_row(process) for process in foreign],
+        "memory_used_mib": used,
+        "removed": stale,
+        "not_seen": "" if params["container"] else "processes outside this container; look from the node for other holders",
+    }
+
+
+def _listeners(table: ProcessTable, port: int) -> set[int]:
+    holder = table.listener(port)[1] if port else None
+    return {holder.pid} if holder else set()
+
+
+def _own_pids(processes: list[Process]) -> set[int]:
+    parents = {process.pid: process.parent_pid for process in processes}
+    pid, chain = os.getpid(), set()
+    while pid and pid not in chain:
+        chain.add(pid)
+        pid = parents.get(pid, 0)
+    return chain
+
+
+def _stale(params: dict[str, t.Any], owner: Owner, table: ProcessTable) -> list[str]:
+    if not params["stale_files"] or owner.uid <= 0 or params["container"]:
+        return []
+    return stale_files(owner.uid, "/dev/shm", params["cache_roots"], table.open_paths())
+
+
+def _end(found: list[Leftover], params: dict[str, t.Any], table: ProcessTable) -> list[dict[str, t.Any]]:
+    endings = Ender(table).end([left.process for left in found], params["term_wait_s"], _KILL_WAIT_S)
+    return [_row(left, ending.how) for left, ending in zip(found, endings, strict=True)]
+
+
+def _row(left: Leftover, how: str) -> dict[str, t.Any]:
+    process = left.process
+    return {"pid": process.pid, "command": process.command, "how": how, "reason": left.reason, "note": state_words(process)}
+
+
+def _foreign_row(process: Process) -> dict[str, t.Any]:
+    return {
+        "pid": process.pid,
+        "command": process.command,
+        "uid": process.uid,
+        "unit": process.unit,
+        "cgroup": process.cgroup,
+        "devices": list(process.devices),
+        "note": state_words(process),
+    }
+
+
+def _assert_free(params: dict[str, t.Any], owner: Owner, used: dict[str, int], foreign: list[Process], ended: list[dict[str, t.Any]]) -> None:
+    full = {uuid: mib for uuid, mib in used.items() if mib > params["used_limit_mib"]}
+    if not params["require_free"] or owner.unit_runs or not full:
+        return
+    stuck = [f"pid {row['pid']} ({row['command'][:60]}) {row['note'] or 'did not end'}" for row in ended if row["how"] == "alive"]
+    holders = [process_words(process) for process in foreign]
+    who = f"held by {'; '.join(holders)}" if holders else "held by nobody who can be seen from here"
+    raise KproError(
+        f"GPU {', '.join(sorted(full))}",
+        f"{', '.join(f'{mib} MiB' for mib in full.values())} still in use after {params['memory_wait_s']} s, {'; '.join(stuck) or who}",
+        "It is not ours, so it was left alone: end it where it belongs, or look from the node",
+        memory_used_mib=used,
+        foreign=[_foreign_row(process) for process in foreign],
+    )
+
+
+def main() -> None:
+    run_module(main_result, ARGUMENT_SPEC)
+
+
+if __name__ == "__main__":
+    main()
