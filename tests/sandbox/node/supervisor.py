@@ -37,6 +37,7 @@ exec unshare --mount --net --propagation slave -- /bin/sh -euc '
   mkdir /run/systemd/nspawn/node
   mount --bind "$ROOT" /run/systemd/nspawn/node
   if [ -d "$DATA" ]; then mkdir /run/systemd/nspawn/data; mount --bind "$DATA" /run/systemd/nspawn/data; fi
+  mount -t tmpfs tmpfs /sys/fs/cgroup  # the kernel refuses cgroup2 right on top of cgroup2
   mount -t cgroup2 cgroup2 /sys/fs/cgroup
   mount -t tmpfs tmpfs /tmp
   echo >&"$READY_FD"
