@@ -17,7 +17,7 @@ def run_module(
     argument_spec: dict[str, t.Any],
     **module_options: t.Any,
 ) -> None:
-    """Build the module, call ``main(params, check_mode)`` and end with its result.
+    """Build the module, call ``main(params, check_mode)`` and end with its result; its ``warnings`` are shown at the terminal.
 
     A :class:`KproError` becomes a failed task with ``msg`` (one sentence), ``what``, ``reason``, ``remedy`` and ``details``.
     """
@@ -26,4 +26,6 @@ def run_module(
         result = main(module.params, module.check_mode)
     except KproError as error:
         module.fail_json(msg=error.sentence, what=error.what, reason=error.reason, remedy=error.remedy, details=error.details)
+    for text in result.pop("warnings", ()):
+        module.warn(text)
     module.exit_json(**result)

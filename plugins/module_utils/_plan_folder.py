@@ -10,7 +10,8 @@ import pathlib
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._plan_headers import LENGTH_BYTES, Entry, header_length, parse_header
+from ansible_collections.kpro.llm.plugins.module_utils._plan_headers import Entry, entries_of
+from ansible_collections.kpro.llm.plugins.module_utils._safetensors import PREFIX_BYTES, header_size
 
 
 class ModelFolder:
@@ -50,8 +51,8 @@ class ModelFolder:
         try:
             size = file.stat().st_size
             with file.open("rb") as stream:
-                length = header_length(stream.read(LENGTH_BYTES), size, str(file))
-                return parse_header(stream.read(length), size, str(file))
+                length = header_size(stream.read(PREFIX_BYTES), str(file), size)
+                return entries_of(stream.read(length), size, str(file))
         except OSError as error:
             raise KproError(str(file), f"it can't be read ({error.strerror})", "Check the download", field="model_path") from error
 

@@ -1,15 +1,10 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Weights from the headers of safetensors files: for quantised and mixed checkpoints. PRIVATE: for use in kpro.llm only.
-
-A file begins with the length of its header (eight bytes, little endian), then the header as JSON: name, dtype, shape and the
-offsets of each tensor.
-"""
+"""Weights from the headers of safetensors files: for quantised and mixed checkpoints. PRIVATE: for use in kpro.llm only."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import typing as t
@@ -18,10 +13,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._plan_core import HeaderWeights
 from ansible_collections.kpro.llm.plugins.module_utils._plan_model import Model
 from ansible_collections.kpro.llm.plugins.module_utils._plan_weights import Layout, Tensor, resident_bytes
-
-LENGTH_BYTES = 8
-# A header of all tensors of a large model takes a few hundred KiB; the format's own limit is 100 MB.
-LARGEST_HEADER = 100_000_000
+from ansible_collections.kpro.llm.plugins.module_utils._safetensors import PREFIX_BYTES, tensors_of
 
 # Which tensors are divided among the GPUs, by the end of their name; all others are on each GPU.
 _BY_ATTENTION = re.compile(
@@ -45,44 +37,20 @@ class Entry(t.NamedTuple):
     nbytes: int
 
 
-def header_length(start: bytes, file_size: int, path: str) -> int:
-    """Return the length of the header from a file's first eight bytes.
-
-    :raises KproError: if the file is too short to hold the header that it announces.
-    """
-    if len(start) < LENGTH_BYTES:
-        raise KproError(path, f"it is {file_size} bytes long, too short for a safetensors header", "Download it again", field="header length")
-    length = int.from_bytes(start[:LENGTH_BYTES], "little")
-    if not 2 <= length <= LARGEST_HEADER or length + LENGTH_BYTES > file_size:
-        reason = f"its header says {length} bytes and the file has {file_size}: it is truncated or no safetensors file"
-        raise KproError(path, reason, "Download it again", field="header length", value=length)
-    return length
-
-
-def parse_header(text: bytes, file_size: int, path: str) -> list[Entry]:
+def entries_of(header: bytes, size_bytes: int, path: str) -> list[Entry]:
     """Return the tensors that a header lists.
 
-    :param file_size: bytes of the whole file, which the last tensor has to end at.
+    :param size_bytes: length of the whole file, which the last tensor has to fit in.
     :raises KproError: for a header that can't be read, and for a file shorter than its tensors.
     """
-    try:
-        header = json.loads(text)
-        entries = [Entry(name, _span(item)) for name, item in header.items() if name != "__metadata__"]
-        end = max((item["data_offsets"][1] for name, item in header.items() if name != "__metadata__"), default=0)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise KproError(path, f"its safetensors header can't be read ({error})", "Download it again", field="header") from error
-    present = file_size - LENGTH_BYTES - len(text)
+    tensors = tensors_of(header, path)
+    entries = [Entry(name, tensor["data_offsets"][1] - tensor["data_offsets"][0]) for name, tensor in tensors.items()]
+    end = max((tensor["data_offsets"][1] for tensor in tensors.values()), default=0)
+    present = size_bytes - PREFIX_BYTES - len(header)
     if end > present:
-        reason = f"its tensors take {end} bytes and the file holds {present}: it is truncated"
+        reason = f"its data_offsets end at {end} bytes and the file holds {present}: it is truncated"
         raise KproError(path, reason, "Download it again", field="data_offsets", value=end)
     return entries
-
-
-def _span(item: t.Mapping[str, t.Any]) -> int:
-    start, end = item["data_offsets"]
-    if not 0 <= start <= end:
-        raise ValueError(f"offsets {start} to {end}")
-    return int(end - start)
 
 
 def header_weights(entries: t.Iterable[Entry], model: Model, layout: Layout) -> HeaderWeights:

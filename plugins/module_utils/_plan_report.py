@@ -72,7 +72,7 @@ def report(plan: Values, title: str = "Memory plan", subtitle: str = "") -> str:
         "<h2>Where the memory goes</h2>",
         _breakdown(plan["breakdown"]),
         _alternatives(plan["alternatives"]),
-        _notes(plan["warnings"]),
+        _notes(plan["notes"]),
         "<h2>Start with</h2>",
         _arguments(plan["resolved_args"]),
     ]

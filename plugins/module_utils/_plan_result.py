@@ -24,7 +24,7 @@ def plan(inputs: Inputs, goal: t.Mapping[str, t.Any] | None = None, warnings: t.
 
     :raises KproError: for inputs that can't be, and for what isn't modelled.
     """
-    if not goal:
+    if goal is None:
         outcome = evaluate(inputs)
         values = _values(outcome, warnings)
         advice = advise(outcome)
@@ -73,7 +73,7 @@ def _values(outcome: Outcome, warnings: t.Sequence[str]) -> Values:
         "advice": [],
         "resolved_args": resolved_args(outcome),
         "resolved_environment": {name: str(value) for name, value in outcome.inputs.environment},
-        "warnings": [*warnings, *_warnings(outcome)],
+        "notes": [*warnings, *_warnings(outcome)],
     }
 
 

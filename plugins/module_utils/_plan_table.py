@@ -28,8 +28,8 @@ def table(plan: Values, title: str = "") -> list[str]:
             lines.append(f"  makes no difference: {', '.join(cause['irrelevant'])}")
     lines += _goal_lines(plan.get("goal"))
     lines += _alternative_lines(plan["alternatives"])
-    if plan["warnings"]:
-        lines += ["", *(f"  note: {text}" for text in plan["warnings"])]
+    if plan["notes"]:
+        lines += ["", *(f"  note: {text}" for text in plan["notes"])]
     lines += ["", "  start with:", *(f"    {name}: {value}" for name, value in plan["resolved_args"].items())]
     return lines
 

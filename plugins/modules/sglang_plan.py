@@ -14,7 +14,6 @@ description:
   - Computes weights, state, copies of the state for speculation, cache tokens and requests as the engine itself would, and
     says whether a start succeeds, with the sum and the changes that make it work.
   - With O(goal) it searches the settings that reach a goal with the most slack.
-  - Never changes anything, and starts nothing.
   - What is not modelled ends with an error that says so. There is no number from a guess.
 extends_documentation_fragment:
   - kpro.llm.attributes.info
@@ -23,8 +22,7 @@ options:
     description: The parsed C(config.json) of the model.
     type: dict
   model_path:
-    description:
-      - Folder with C(config.json) and, for quantised checkpoints, the safetensors files. Only their headers are read.
+    description: Folder with C(config.json) and the safetensors files, of which only the headers are read.
     type: path
   model_profile:
     description: Repository name of a model whose shape the collection knows, such as V(Qwen/Qwen3.6-27B).
@@ -59,10 +57,7 @@ options:
     type: str
     required: true
   args:
-    description:
-      - Engine options by their long names with underscores, such as C(tp_size), C(mem_fraction_static), C(context_length),
-        C(max_running_requests), C(speculative_algorithm) or C(mamba_ssm_dtype).
-      - An unknown name is an error that gives the nearest known one.
+    description: Engine options by their long names with underscores. An unknown name is an error that gives the nearest known one.
     type: dict
     default: {}
   environment:
@@ -75,6 +70,9 @@ options:
   free_before_load_gib:
     description: Free memory before loading as a log gave it (C(Load weight begin. avail mem)), in place of the computed one.
     type: float
+  log:
+    description: Text of a start's log. Its numbers are set beside those of the plan in RV(deviations).
+    type: str
   goal:
     description: What must hold. The result is then the settings that reach it with the most slack.
     type: dict
@@ -107,11 +105,7 @@ EXAMPLES = r"""
   kpro.llm.sglang_plan:
     model_path: /srv/models/Qwen--Qwen3.6-27B
     sglang_version: 0.5.23
-    args:
-      tp_size: 2
-      mem_fraction_static: 0.85
-      context_length: 65536
-      max_running_requests: 8
+    args: {tp_size: 2, mem_fraction_static: 0.85, context_length: 65536, max_running_requests: 8}
   register: __plan
 
 - name: Find settings for eight long chats with speculation on two idle A6000
@@ -120,27 +114,12 @@ EXAMPLES = r"""
     gpu_type: a6000
     gpu_count: 2
     sglang_version: 0.5.23
-    goal:
-      context_tokens: 65536
-      concurrent_requests: 8
-      speculation: preferred
-      prefix_cache: true
-
-- name: Replay a start from its log
-  kpro.llm.sglang_plan:
-    model_profile: Qwen/Qwen3.6-27B
-    gpus:
-      - total_mib: 49140
-        free_mib: 48691
-    sglang_version: 0.5.23
-    weights_gib: 51.05
-    free_before_load_gib: 46.9
+    goal: {context_tokens: 65536, concurrent_requests: 8, speculation: preferred, prefix_cache: true}
 """
 
 RETURN = r"""
 verdict:
-  description:
-    - V(OK), V(SHORT) (starts with fewer tokens than the context), V(RISK) (starts with little slack) or V(FAIL).
+  description: V(OK), V(SHORT) (starts with fewer tokens than the context), V(RISK) (starts with little slack) or V(FAIL).
   returned: always
   type: str
   sample: FAIL
@@ -148,7 +127,6 @@ verified:
   description: Whether the rules of this version were read in its own code.
   returned: always
   type: bool
-  sample: true
 max_total_num_tokens:
   description: Tokens in the cache. Negative if the demand is larger than the memory, as the engine computes it.
   returned: always
@@ -158,47 +136,38 @@ max_running_requests:
   description: Requests that run at once.
   returned: always
   type: int
-  sample: 48
 serves_context:
   description: Whether one request can use the whole context.
   returned: always
   type: bool
-  sample: false
 weights_gib:
   description: Weights on one GPU.
   returned: always
   type: float
-  sample: 25.614
 state_slots:
   description: Slots of state of linear-attention layers, V(0) for models without.
   returned: always
   type: int
-  sample: 48
 state_gib:
   description: What these slots take.
   returned: always
   type: float
-  sample: 3.441
 copies_gib:
   description: What copies of the state for speculation take.
   returned: always
   type: float
-  sample: 13.764
 kv_gib:
   description: What is left for the cache.
   returned: always
   type: float
-  sample: -2.984
 pool_end_gib:
   description: Free memory when the engine prints C(Memory pool end).
   returned: always
   type: float
-  sample: 3.681
 low_point_gib:
   description: Free memory at the lowest point afterwards, before graphs and activations.
   returned: always
   type: float
-  sample: 0.865
 breakdown:
   description: Where the memory of one GPU goes, in the order in which it is taken.
   returned: always
@@ -210,35 +179,22 @@ gpus:
   returned: always
   type: list
   elements: dict
-  sample: [{index: 0, name: RTX A6000, total_gib: 47.988, free_gib: 47.55, parts: [{name: weights, gib: 25.614}], over_gib: 3.399}]
 cause:
-  description: Why the verdict is not V(OK). Empty if it is.
+  description: Why the verdict is not V(OK), and which options make no difference. Empty if it is.
   returned: always
   type: dict
-  sample:
-    kind: state_copies
-    stage: sizing
-    message: speculation reserves 4 copies of the 73.4 MiB state for each request, and the implicit limit of 48 requests decides how many
-    direction: raise_fraction_or_reduce_demand
-    irrelevant: [context_length, kv_cache_dtype]
+  sample: {kind: state_copies, stage: sizing, direction: raise_fraction_or_reduce_demand, irrelevant: [context_length, kv_cache_dtype]}
 advice:
   description: Changes that make it work, each with the result that was computed for it.
   returned: always
   type: list
   elements: dict
-  sample:
-    - option: max_running_requests
-      from: 48 (implicit)
-      to: 8
-      also: {}
-      predicted: {verdict: OK, max_total_num_tokens: 372034, max_running_requests: 8, low_point_gib: 3.15}
-      note: "recommended: each running request has room for half a context"
+  sample: [{option: max_running_requests, from: 48 (implicit), to: 8, predicted: {verdict: OK, max_total_num_tokens: 372034}}]
 alternatives:
   description: The plan beside its alternatives, for reports.
   returned: always
   type: list
   elements: dict
-  sample: []
 resolved_args:
   description: Engine options with nothing left implicit that decides. Starting with them gives this plan.
   returned: always
@@ -248,46 +204,42 @@ resolved_environment:
   description: Variables that the engine's process needs for this plan.
   returned: always
   type: dict
-  sample: {}
 goal:
   description: Whether the goal is reached, and what was given up.
   returned: if O(goal) is given
   type: dict
   sample: {satisfied: true, given_up: [], tried: 16, margin_gib: 4.365}
-warnings:
-  description: What else has to be known.
+notes:
+  description: What else has to be known. The same sentences are shown as warnings of the task.
   returned: always
   type: list
   elements: str
-  sample: []
+deviations:
+  description: Numbers of the plan beside those of the log. A difference of more than 3 % is a warning.
+  returned: if O(log) is given
+  type: list
+  elements: dict
+  sample: [{name: cache tokens, planned: 200168, logged: 199870, percent: -0.1, warning: false}]
 table:
   description: The plan as lines of text.
   returned: if O(report) is true
   type: list
   elements: str
-  sample: []
 html:
   description: The plan as a page that needs nothing from the network.
   returned: if O(report) is true
   type: str
-  sample: <!DOCTYPE html>
 """
 
+import dataclasses
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._nvidia_smi import ask_nvidia_smi
-from ansible_collections.kpro.llm.plugins.module_utils._nvml import ask_nvml
-from ansible_collections.kpro.llm.plugins.module_utils._plan_core import Card
-from ansible_collections.kpro.llm.plugins.module_utils._plan_folder import ModelFolder
-from ansible_collections.kpro.llm.plugins.module_utils._plan_gpus import card_of, idle_card
-from ansible_collections.kpro.llm.plugins.module_utils._plan_headers import Entry
-from ansible_collections.kpro.llm.plugins.module_utils._plan_models import config_of
+from ansible_collections.kpro.llm.plugins.module_utils._plan_compare import deviations, read
 from ansible_collections.kpro.llm.plugins.module_utils._plan_report import report
-from ansible_collections.kpro.llm.plugins.module_utils._plan_request import Request, planned
+from ansible_collections.kpro.llm.plugins.module_utils._plan_request import planned
 from ansible_collections.kpro.llm.plugins.module_utils._plan_table import table
+from ansible_collections.kpro.llm.plugins.module_utils._plan_target import request_of
 
 
 def argument_spec() -> dict[str, t.Any]:
@@ -311,75 +263,31 @@ def argument_spec() -> dict[str, t.Any]:
         "environment": {"type": "dict", "default": {}},
         "weights_gib": {"type": "float"},
         "free_before_load_gib": {"type": "float"},
+        "log": {"type": "str"},
         "goal": {"type": "dict", "options": goal},
         "report": {"type": "bool", "default": False},
         "title": {"type": "str", "default": "Memory plan"},
     }
 
 
-def cards(params: t.Mapping[str, t.Any]) -> tuple[Card, ...]:
-    """Return the cards that are given, of a type, or in the target."""
-    if params["gpus"] is not None:
-        return tuple(_given_card(gpu) for gpu in params["gpus"])
-    if params["gpu_type"]:
-        return tuple(idle_card(params["gpu_type"]) for _number in range(params["gpu_count"]))
-    seen = ask_nvml()
-    if seen.error:
-        other = ask_nvidia_smi(Command())
-        seen = seen if other.error else other
-    if seen.error or not seen.gpus:
-        reason = seen.error or "the driver shows no GPU"
-        raise KproError("GPUs of the target", reason, "Pass the GPUs to the container, or give gpus or gpu_type", field="gpus")
-    return tuple(card_of(gpu.memory_mib or 0, gpu.memory_free_mib or 0, (gpu.name or "").removeprefix("NVIDIA ")) for gpu in seen.gpus)
-
-
-def _given_card(gpu: t.Mapping[str, t.Any]) -> Card:
-    card = card_of(gpu["total_mib"], 0, gpu["name"])
-    free = gpu["free_mib"] if gpu["free_mib"] is not None else card.total_mib - card.reserve_mib
-    return card_of(gpu["total_mib"], free, gpu["name"])
-
-
-def model(params: t.Mapping[str, t.Any]) -> tuple[t.Mapping[str, t.Any], str, list[Entry]]:
-    """Return the model's config, what to call it, and the tensors of its files if there are any."""
-    if params["model_path"]:
-        folder = ModelFolder(params["model_path"])
-        return folder.config(), f"{params['model_path']}/config.json", folder.entries()
-    if params["model_profile"]:
-        return config_of(params["model_profile"]), f"profile {params['model_profile']}", []
-    return params["model_config"], "option model_config", []
-
-
-def main_plan(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
-    """Return the plan; the module changes nothing, so check mode makes no difference."""
-    config, where, entries = model(params)
-    request = Request(
-        config,
-        where,
-        entries,
-        cards(params),
-        params["sglang_version"],
-        params["args"],
-        params["environment"],
-        params["weights_gib"],
-        params["free_before_load_gib"],
-    )
-    goal = {name: value for name, value in (params["goal"] or {}).items() if value is not None}
-    result = planned(request, goal if params["goal"] is not None else None)
+def plan(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
+    """Return the plan. Nothing is ever changed, so check mode makes no difference."""
+    goal = None if params["goal"] is None else {name: value for name, value in params["goal"].items() if value is not None}
+    result = planned(request_of(params), goal)
+    if params["log"] is not None:
+        found = deviations(result, read(params["log"].splitlines()))
+        result["deviations"] = [{**dataclasses.asdict(each), "warning": each.notable} for each in found]
+        result["notes"] += [f"plan and engine differ in {each.sentence}" for each in found if each.notable]
     if params["report"]:
         result["table"] = table(result, params["title"])
         result["html"] = report(result, params["title"])
-    return {"changed": False, **result}
+    return {"changed": False, "warnings": result["notes"], **result}
 
 
 def main() -> None:
     """Run the module."""
     sources = ["model_config", "model_path", "model_profile"]
-    run_module(
-        main_plan,
-        argument_spec(),
-        mutually_exclusive=[sources, ["gpus", "gpu_type"]],
-        required_one_of=[sources],
-    )
+    run_module(plan, argument_spec(), mutually_exclusive=[sources, ["gpus", "gpu_type"]], required_one_of=[sources])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a plan needs of the machine that it runs on: GPUs, and a model's files. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_smi import ask_nvidia_smi
+from ansible_collections.kpro.llm.plugins.module_utils._nvml import ask_nvml
+from ansible_collections.kpro.llm.plugins.module_utils._plan_core import Card
+from ansible_collections.kpro.llm.plugins.module_utils._plan_folder import ModelFolder
+from ansible_collections.kpro.llm.plugins.module_utils._plan_gpus import card_of, idle_card
+from ansible_collections.kpro.llm.plugins.module_utils._plan_models import config_of
+from ansible_collections.kpro.llm.plugins.module_utils._plan_request import Request
+
+Params = t.Mapping[str, t.Any]
+
+
+def request_of(params: Params) -> Request:
+    """Return the plan that the module's options ask for.
+
+    :raises KproError: if model or GPUs can't be read.
+    """
+    config, where, entries = params["model_config"], "option model_config", []
+    if params["model_path"]:
+        folder = ModelFolder(params["model_path"])
+        config, where, entries = folder.config(), f"{params['model_path']}/config.json", folder.entries()
+    elif params["model_profile"]:
+        config, where = config_of(params["model_profile"]), f"profile {params['model_profile']}"
+    cards = cards_of(params["gpus"], params["gpu_type"], params["gpu_count"])
+    return Request(
+        config,
+        where,
+        entries,
+        cards,
+        params["sglang_version"],
+        params["args"],
+        params["environment"],
+        params["weights_gib"],
+        params["free_before_load_gib"],
+    )
+
+
+def cards_of(gpus: t.Sequence[Params] | None, gpu_type: str | None, gpu_count: int) -> tuple[Card, ...]:
+    """Return the cards that are given, idle ones of a type, or those of this machine.
+
+    :raises KproError: if this machine shows none.
+    """
+    if gpus is not None:
+        return tuple(_given_card(gpu) for gpu in gpus)
+    if gpu_type:
+        return tuple(idle_card(gpu_type) for _number in range(gpu_count))
+    seen = ask_nvml()
+    if seen.error:
+        other = ask_nvidia_smi(Command())
+        seen = seen if other.error else other
+    if seen.error or not seen.gpus:
+        reason = seen.error or "the driver shows no GPU"
+        raise KproError("GPUs of the target", reason, "Pass the GPUs to the container, or give gpus or gpu_type", field="gpus")
+    return tuple(card_of(gpu.memory_mib or 0, gpu.memory_free_mib or 0, (gpu.name or "").removeprefix("NVIDIA ")) for gpu in seen.gpus)
+
+
+def _given_card(gpu: Params) -> Card:
+    card = card_of(gpu["total_mib"], 0, gpu["name"])
+    free = gpu["free_mib"] if gpu["free_mib"] is not None else card.total_mib - card.reserve_mib
+    return card_of(gpu["total_mib"], free, gpu["name"])
