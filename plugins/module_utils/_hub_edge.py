@@ -35,6 +35,10 @@ class Interrupted(Exception):
         self.status = status
 
 
+class NotThere(Interrupted):
+    """This way does not lead to the file; another one may."""
+
+
 @dataclasses.dataclass(frozen=True)
 class HubAccess:
     """How to reach the hub.
@@ -65,16 +69,19 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return new
 
 
+def web_opener(access: HubAccess) -> urllib.request.OpenerDirector:
+    """Return an opener with the proxies and certificates of ``access``."""
+    context = ssl.create_default_context(cafile=access.ca_bundle or None)
+    return urllib.request.build_opener(urllib.request.ProxyHandler(dict(access.proxies)), urllib.request.HTTPSHandler(context=context), _Redirects())
+
+
 class Hub:
     """Asks one hub about one repository, and reads its files."""
 
     def __init__(self, access: HubAccess, repository: str) -> None:
         self._access = access
         self.repository = repository
-        context = ssl.create_default_context(cafile=access.ca_bundle or None)
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler(dict(access.proxies)), urllib.request.HTTPSHandler(context=context), _Redirects()
-        )
+        self._opener = web_opener(access)
 
     def commit(self, revision: str) -> str:
         """Return the commit id of a branch, tag or commit.

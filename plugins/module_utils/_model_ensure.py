@@ -24,6 +24,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import Hub, Hub
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._long_job import LongJob
 from ansible_collections.kpro.llm.plugins.module_utils._model_plan import Present, check_space, files_to_check, plan_changes
+from ansible_collections.kpro.llm.plugins.module_utils._model_sources import manifest_of, source_of
 from ansible_collections.kpro.llm.plugins.module_utils._model_transfer_edge import TransferSettings
 from ansible_collections.kpro.llm.plugins.module_utils._model_worker import Job
 
@@ -32,6 +33,10 @@ ASKS = 4
 CONFIG_NAME = "config.json"
 
 T = t.TypeVar("T")
+
+
+class HubSilent(KproError):
+    """The hub does not answer, or only with errors of its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +49,7 @@ class ModelOptions:
     include: tuple[str, ...]
     exclude: tuple[str, ...]
     verify: str
+    sources: tuple[str, ...]
     endpoint: str
     token: str = dataclasses.field(repr=False)
     ca_bundle: str
@@ -98,7 +104,7 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
         return result
     selected = tuple(one.file.path for one in found.states)
     settings = TransferSettings(options.connections, float(options.patience_s))
-    work = Job(options.store, options.repository, commit, tuple(files), selected, verify_all, options.access(), settings)
+    work = Job(options.store, options.repository, commit, tuple(files), selected, verify_all, options.access(), options.sources, settings)
     job.start("_model_worker", work.to_dict(), f"kpro.llm: model {options.repository}")
     ended = job.wait(options.poll_s)
     if not ended.finished:
@@ -130,7 +136,7 @@ def describe(options: ModelOptions) -> dict[str, t.Any]:
     commit = _commit(options, hub)
     snapshot = store.Snapshot(options.store, options.repository, commit)
     manifest = snapshot.manifest()
-    files = manifest.files if manifest else tuple(_asked(lambda: hub.files(commit)))
+    files = manifest.files if manifest else _files(options, hub, snapshot)
     selected = manifests.select(files, options.include, options.exclude)
     present = store.stats(snapshot.path, [file.path for file in selected])
     here = {file.path for file in selected if manifest and present.get(file.path) == manifest.checked.get(file.path)} & present.keys()
@@ -174,10 +180,22 @@ def _commit(options: ModelOptions, hub: Hub) -> str:
     return _asked(lambda: hub.commit(options.revision))
 
 
+def _files(options: ModelOptions, hub: Hub, snapshot: store.Snapshot) -> t.Sequence[RemoteFile]:
+    """Return all files of the commit, from the hub; only if that does not answer, as another source has them written down."""
+    sources = [source_of(address, os.path.basename(snapshot.path), options.access()) for address in options.sources]
+    try:
+        return _asked(lambda: hub.files(snapshot.commit))
+    except HubSilent:
+        for source in sources:
+            if found := manifest_of(source, options.repository, snapshot.commit):
+                return found.files
+        raise
+
+
 def _observe(options: ModelOptions, hub: Hub, snapshot: store.Snapshot, *, verify_all: bool) -> tuple[t.Sequence[RemoteFile], Present]:
     """Return all files of the commit and what there is of the selected ones; the hub is asked only if no manifest says it."""
     manifest = snapshot.manifest()
-    files: t.Sequence[RemoteFile] = manifest.files if manifest else _asked(lambda: hub.files(snapshot.commit))
+    files: t.Sequence[RemoteFile] = manifest.files if manifest else _files(options, hub, snapshot)
     selected = manifests.select(files, options.include, options.exclude)
     if not selected:
         raise KproError(f"model {options.repository}", "no file is selected", "Correct hf_model__include and hf_model__exclude")
@@ -221,4 +239,4 @@ def _asked(question: t.Callable[[], T]) -> T:
             problem = error
             if number < ASKS - 1:
                 time.sleep(max(min(error.wait_s, 10.0), 0.5 * 2.0**number))
-    raise KproError("the model hub", f"it does not answer ({problem})", "Check hf_model__endpoint, name resolution and proxy from this machine") from problem
+    raise HubSilent("the model hub", f"it does not answer ({problem})", "Check hf_model__endpoint, name resolution and proxy from this machine") from problem

@@ -16,7 +16,7 @@ from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as
 from ansible_collections.kpro.llm.plugins.module_utils import _model_store_edge as store
 from ansible_collections.kpro.llm.plugins.module_utils import _transfer_plan as plan
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import LINK_ERRORS, Interrupted
+from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import LINK_ERRORS, Interrupted, NotThere
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._partial_file import PartialFile
 from ansible_collections.kpro.llm.plugins.module_utils._transfer_plan import MIB, Piece
@@ -177,14 +177,22 @@ class Transfer:
 
     def _fetch(self, partial: PartialFile, piece: Piece) -> None:
         failures = 0
+        # A way that brought wrong content is not the first choice for the next try.
+        way = self._contents.get(partial.file.path, 0)
         try:
             while piece.left > 0 and not piece.cancelled and not self._stop.is_set():
                 before = piece.done
                 try:
-                    piece = self._stream(partial, piece, self._ways[failures // 2 % len(self._ways)])
+                    piece = self._stream(partial, piece, self._ways[way % len(self._ways)])
                 except Interrupted as problem:
                     failures = 1 if piece.done - before >= MIB else failures + 1
                     self._interrupted(partial, problem, piece.done - before)
+                    if isinstance(problem, NotThere):
+                        way += 1
+                        if way % len(self._ways):
+                            continue
+                    elif failures % 2 == 0:
+                        way += 1
                     self._stop.wait(plan.wait_s(failures, problem.wait_s, random.random()))
         finally:
             partial.give_back(piece)

@@ -20,6 +20,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import Hub, Hub
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
 from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import Manifest, Stat
+from ansible_collections.kpro.llm.plugins.module_utils._model_sources import opener_of, source_of
 from ansible_collections.kpro.llm.plugins.module_utils._model_transfer_edge import Opener, Transfer, TransferSettings
 from ansible_collections.kpro.llm.plugins.module_utils._transfer_plan import Progress
 
@@ -37,6 +38,7 @@ class Job:
     selected: tuple[str, ...]
     verify_all: bool
     access: HubAccess
+    sources: tuple[str, ...]
     settings: TransferSettings
 
     def to_dict(self) -> dict[str, t.Any]:
@@ -49,6 +51,7 @@ class Job:
         more = {
             "files": tuple(RemoteFile(**row) for row in data["files"]),
             "selected": tuple(data["selected"]),
+            "sources": tuple(data["sources"]),
             "access": HubAccess(**data["access"]),
             "settings": TransferSettings(**data["settings"]),
         }
@@ -165,7 +168,9 @@ class Worker:
         def from_hub(file: RemoteFile, start: int, end: int | None) -> t.Any:
             return hub.open(self._job.commit, file.path, start, end)
 
-        ways: list[Opener] = [from_hub]
+        folder = os.path.basename(self._snapshot.path)
+        ways: list[Opener] = [opener_of(source_of(address, folder, self._job.access)) for address in self._job.sources]
+        ways.append(from_hub)
         transfer = Transfer(self._snapshot, ways, self._job.settings)
         ready = sum(file.size_bytes for file in self._wanted if file.path in self._checked)
 

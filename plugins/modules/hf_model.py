@@ -58,6 +58,15 @@ options:
     type: str
     choices: [changed, all]
     default: changed
+  sources:
+    description:
+      - Other places that may have the files, tried in this order before the hub. An absolute path on the target, C(ssh://[USER@]HOST[:PORT]/PATH)
+        (with the keys and known hosts of the target's user), or the C(http(s)) address of plain files.
+      - Each is a store that has the snapshot's folder, or a folder of the files themselves. Content is checked as if it came from the hub.
+      - If O(revision) is a commit and the hub does not answer, the manifest that lies beside the files tells what belongs to the commit.
+    type: list
+    elements: str
+    default: []
   endpoint:
     description: Address of the hub. Empty means the environment variable E(HF_ENDPOINT) of the target, or else the public hub.
     type: str
@@ -98,6 +107,11 @@ EXAMPLES = r"""
     repository: Qwen/Qwen3.6-27B
     revision: main
     store: /srv/models
+
+- name: Take the model from the old node, and only what it lacks from the hub
+  kpro.llm.hf_model:
+    repository: Qwen/Qwen3.6-27B
+    sources: [ssh://root@kpro6/srv/models]
 
 - name: Learn the shape of a model before its weights are fetched
   kpro.llm.hf_model:
@@ -167,6 +181,7 @@ SPEC: dict[str, t.Any] = {
     "exclude": {"type": "list", "elements": "str", "default": []},
     "only": {"type": "str", "choices": ["all", "config", "commit"], "default": "all"},
     "verify": {"type": "str", "choices": ["changed", "all"], "default": "changed"},
+    "sources": {"type": "list", "elements": "str", "default": []},
     "endpoint": {"type": "str", "default": ""},
     "token": {"type": "str", "default": "", "no_log": True},
     "ca_bundle": {"type": "str", "default": ""},
@@ -182,7 +197,7 @@ def run(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Answer one call."""
     values = dict(params)
     only = values.pop("only")
-    values |= {"include": tuple(values["include"]), "exclude": tuple(values["exclude"])}
+    values |= {"include": tuple(values["include"]), "exclude": tuple(values["exclude"]), "sources": tuple(values["sources"])}
     options = ModelOptions(**values)
     if only == "all":
         return ensure(options, apply=not check_mode)

@@ -109,9 +109,8 @@ class World:
         """
         arguments = {"repository": REPOSITORY, "endpoint": self.endpoint, "store": str(self.store), "reserve_mib": 1, "poll_s": 20, **options}
         self._capsys.readouterr()
-        with patch_module_args({**arguments, "_ansible_check_mode": check_mode}):
-            with contextlib.suppress(SystemExit):
-                hf_model.main()
+        with patch_module_args({**arguments, "_ansible_check_mode": check_mode}), contextlib.suppress(SystemExit):
+            hf_model.main()
         result: dict[str, t.Any] = json.loads(self._capsys.readouterr().out)
         if result.get("failed"):
             raise Failed(result)

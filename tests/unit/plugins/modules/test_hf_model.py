@@ -7,7 +7,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
+import subprocess
+import sys
 import threading
 import time
 import typing as t
@@ -357,3 +360,61 @@ def test_progress_has_share_rate_and_rest(world: World) -> None:
         lines.append(result["progress"])
     assert any(line.startswith("Downloading ") and " % of 16.8 MB, 0 of 1 files, " in line and line.endswith(" left") for line in lines), lines
     assert threading.active_count() < 5
+
+
+def test_a_folder_gives_the_bytes_and_the_hub_only_the_list(kept: tuple[World, dict[str, t.Any]], tmp_path: Path) -> None:
+    world, first = kept
+    result = world.run(store=str(tmp_path / "other"), sources=["/nowhere", str(world.store)])
+    assert world.same_as_hub(result["path"]) and result["path"] != first["path"]
+    assert world.fetched() == []
+
+
+def test_without_the_hub_a_commit_comes_from_a_store_that_has_it(kept: tuple[World, dict[str, t.Any]], tmp_path: Path) -> None:
+    world, first = kept
+    options = {"store": str(tmp_path / "other"), "endpoint": "http://127.0.0.1:9", "sources": [str(world.store)]}
+    assert world.same_as_hub(world.run(revision=first["commit"], **options)["path"])
+    assert world.requests() == []
+    with pytest.raises(Failed, match="does not answer"):
+        world.run(revision="main", **options)
+
+
+def test_a_damaged_source_is_not_believed(kept: tuple[World, dict[str, t.Any]], tmp_path: Path) -> None:
+    world, first = kept
+    os.truncate(f"{first['path']}/config.json", 17)
+    with open(f"{first['path']}/{FIRST}", "r+b") as file:
+        file.write(b"damaged")
+    result = world.run(store=str(tmp_path / "other"), sources=[first["path"]])
+    assert world.same_as_hub(result["path"])
+    assert world.fetched() == ["config.json", FIRST]
+
+
+def test_an_http_mirror_of_plain_files_gives_the_bytes(kept: tuple[World, dict[str, t.Any]], tmp_path: Path) -> None:
+    world, _first = kept
+    argv = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(world.store), "0"]
+    mirror = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert mirror.stdout
+        port = re.search(r"port (\d+)", mirror.stdout.readline())
+        assert port
+        result = world.run(store=str(tmp_path / "other"), sources=[f"http://127.0.0.1:{port[1]}"])
+    finally:
+        mirror.kill()
+        mirror.wait()
+    assert world.same_as_hub(result["path"])
+    assert world.fetched() == []
+
+
+def test_a_peer_over_ssh_gives_the_bytes(kept: tuple[World, dict[str, t.Any]], tmp_path: Path) -> None:
+    world, _first = kept
+    result = world.run(store=str(tmp_path / "other"), sources=[f"ssh://root@peer:2222{world.store}"])
+    assert world.same_as_hub(result["path"])
+    assert world.fetched() == []
+    for line in (world.state / "ssh.log").read_text().splitlines():
+        assert line.startswith("-T -o BatchMode=yes") and " -p 2222 -- root@peer " in line
+
+
+@pytest.mark.parametrize("source", ["models", "ftp://a/b", "ssh://-oProxyCommand=x/y"])
+def test_a_source_of_another_form_is_refused(world: World, source: str) -> None:
+    world.put_small_model()
+    with pytest.raises(Failed, match="is no absolute path, ssh"):
+        world.run(sources=[source])

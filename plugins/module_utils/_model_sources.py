@@ -1,0 +1,170 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Edge to places other than a hub that may hold a model: a folder, an SSH peer, an HTTP mirror. PRIVATE: for use in kpro.llm only.
+
+A source is a store (with the snapshot's folder in it) or the folder of the files itself. What it gives is checked against the
+hashes of the commit like everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import typing as t
+import urllib.error
+import urllib.request
+from urllib.parse import quote, unquote, urlsplit
+
+from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as manifests
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import AGENT, LINK_ERRORS, HubAccess, Interrupted, NotThere, web_opener
+from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
+from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import MANIFEST_NAME, Manifest
+
+_SSH = re.compile(r"ssh://(?:[\w.-]+@)?[\w.:\[\]-]+/.*", re.ASCII)
+# Sends the length of the first file that exists, then its bytes from an offset on.
+_SSH_SCRIPT = 'for f in {paths}; do if [ -f "$f" ]; then stat -Lc %s "$f" && exec tail -c +{first} "$f"; fi; done; echo none'
+
+
+class Stream:
+    """Bytes of a file in the form of an HTTP answer."""
+
+    def __init__(self, handle: t.IO[bytes], start: int, end: int | None, size_bytes: int, process: subprocess.Popen[bytes] | None = None) -> None:
+        self.status = 200 if end is None else 206
+        stop = size_bytes if end is None else end
+        self.headers = {"Content-Length": str(stop - start), "Content-Range": f"bytes {start}-{stop - 1}/{size_bytes}"}
+        self._handle = handle
+        self._process = process
+
+    def readinto(self, buffer: memoryview) -> int:
+        return self._handle.readinto(buffer) or 0  # type: ignore[attr-defined]  # binary files have it
+
+    def close(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+        self._handle.close()
+
+
+class Source(t.Protocol):
+    """A place that may hold files of a snapshot."""
+
+    def open(self, path: str, start: int, end: int | None) -> t.Any:
+        """Begin to read; raises :class:`NotThere` or :class:`Interrupted`."""
+
+
+def source_of(address: str, folder: str, access: HubAccess) -> Source:
+    """Return the source that an address means, for the snapshot's folder name.
+
+    :raises KproError: if it is none of the three forms.
+    """
+    if address.startswith("/"):
+        return FolderSource(address, folder)
+    if address.startswith(("http://", "https://")):
+        return MirrorSource(address, folder, access)
+    if _SSH.fullmatch(address):
+        return PeerSource(address, folder, access.stall_s)
+    raise KproError(f"source {address!r}", "it is no absolute path, ssh:// or http(s):// address", "Correct hf_model__sources")
+
+
+def manifest_of(source: Source, repository: str, commit: str) -> Manifest | None:
+    """Return the manifest that a source has of this very commit, or None."""
+    try:
+        answer = source.open(MANIFEST_NAME, 0, None)
+    except Interrupted:
+        return None
+    data = bytearray()
+    buffer = memoryview(bytearray(1 << 16))
+    try:
+        while count := answer.readinto(buffer):
+            data += buffer[:count]
+    except LINK_ERRORS:
+        return None
+    finally:
+        answer.close()
+    found = manifests.from_text(data.decode("utf-8", "replace"))
+    return found if found and (found.repository, found.commit) == (repository, commit) else None
+
+
+class FolderSource:
+    """A folder of this machine."""
+
+    def __init__(self, address: str, folder: str) -> None:
+        self._roots = (os.path.join(address, folder), address)
+
+    def open(self, path: str, start: int, end: int | None) -> Stream:
+        for root in self._roots:
+            name = os.path.join(root, path)
+            if os.path.isfile(name):
+                try:
+                    handle = open(name, "rb", buffering=0)  # noqa: SIM115  # the stream closes it
+                except OSError as error:
+                    raise Interrupted(f"{name}: {error.strerror}") from error
+                handle.seek(start)
+                return Stream(handle, start, end, os.fstat(handle.fileno()).st_size)
+        raise NotThere(f"{self._roots[1]} does not have it")
+
+
+class MirrorSource:
+    """Plain files behind an HTTP server."""
+
+    def __init__(self, address: str, folder: str, access: HubAccess) -> None:
+        base = address.rstrip("/")
+        self._roots = (f"{base}/{quote(folder)}", base)
+        self._opener = web_opener(access)
+        self._stall_s = access.stall_s
+
+    def open(self, path: str, start: int, end: int | None) -> t.Any:
+        headers = {"User-Agent": AGENT, **({} if end is None else {"Range": f"bytes={start}-{end - 1}"})}
+        for root in self._roots:
+            try:
+                return self._opener.open(urllib.request.Request(f"{root}/{quote(path)}", headers=headers), timeout=self._stall_s)
+            except urllib.error.HTTPError as error:
+                error.close()
+                if error.code not in (403, 404):
+                    raise Interrupted(f"the mirror answered HTTP {error.code}", 0.0, 416 if error.code == 416 else 0) from error
+            except LINK_ERRORS as error:
+                raise Interrupted(f"the mirror does not answer ({error})") from error
+        raise NotThere(f"{self._roots[1]} does not have it")
+
+
+class PeerSource:
+    """Another machine over SSH, with the keys and the known hosts of this one's root user."""
+
+    def __init__(self, address: str, folder: str, stall_s: float) -> None:
+        parts = urlsplit(address)
+        base = unquote(parts.path).rstrip("/")
+        self._roots = (f"{base}/{folder}", base)
+        host = f"{parts.username}@{parts.hostname}" if parts.username else str(parts.hostname)
+        wait = max(5, int(stall_s))
+        self._argv = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={wait}", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
+        self._argv += ["-p", str(parts.port)] if parts.port else []
+        self._argv += ["--", host]
+
+    def open(self, path: str, start: int, end: int | None) -> Stream:
+        paths = " ".join(shlex.quote(f"{root}/{path}") for root in self._roots)
+        script = _SSH_SCRIPT.format(paths=paths, first=start + 1)
+        try:
+            process = subprocess.Popen([*self._argv, script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        except OSError as error:
+            raise NotThere(f"ssh cannot be run ({error.strerror})") from error
+        if process.stdout is None or process.stderr is None:
+            raise Interrupted("ssh has no output")
+        line = process.stdout.readline()
+        if line.strip().isdigit():
+            process.stderr.close()
+            return Stream(process.stdout, start, end, int(line), process)
+        words = "the peer does not have it" if line else process.stderr.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+        raise NotThere(words) if line else Interrupted(f"ssh: {words or 'the connection ended'}")
+
+
+def opener_of(source: Source) -> t.Callable[[RemoteFile, int, int | None], t.Any]:
+    """Return a source as one way of a transfer."""
+    return lambda file, start, end: source.open(file.path, start, end)
