@@ -66,7 +66,7 @@ def run(node: Node, command: str, argv: Sequence[str]) -> int:
             )  # fmt: skip
             (_push if command == "push" else _pull)(pid, copy)
 
-    outcome = run_task(node, f"vz{command}", vmid, work)
+    outcome = run_task(node, f"{command}_file", vmid, work)
     if not outcome.is_success:
         cli_options.notice(outcome.exitstatus)
     return 0

@@ -65,13 +65,15 @@ def recorded_node() -> Iterator[Node]:
     """Give the node the name, storages, template and devices of the recordings, and take them away again."""
     socket.sethostname(inline.NODE_NAME)
     node = Node(Path("/"), inline.NODE_NAME, LxcDriver())
-    node.config_path("1").parent.mkdir(parents=True, exist_ok=True)
     link, before = Path("/etc/pve/lxc"), os.readlink("/etc/pve/lxc")
     declared, aside = Path("/etc/pve/storage.cfg"), Path("/etc/pve/storage.cfg.aside")
     cache = Path("/var/lib/vz/template/cache")
     source = next(path for path in sorted(cache.glob("debian-12-standard*.tar.zst")) if path.name != inline.TEMPLATE)
+    own, hidden = Path("/etc/pve", os.readlink("/etc/pve/local")), Path("/etc/pve/hidden-node")
+    own.rename(hidden)
     declared.rename(aside)
-    (cache / inline.TEMPLATE).symlink_to(source)
+    source.rename(cache / inline.TEMPLATE)
+    node.config_path("1").parent.mkdir(parents=True)
     _point(link, f"nodes/{inline.NODE_NAME}/lxc")
     made = _make_devices()
     try:
@@ -81,9 +83,10 @@ def recorded_node() -> Iterator[Node]:
         for path in made:
             path.unlink(missing_ok=True)
         _point(link, before)
-        (cache / inline.TEMPLATE).unlink()
+        (cache / inline.TEMPLATE).rename(source)
         aside.rename(declared)
         shutil.rmtree(f"/etc/pve/nodes/{inline.NODE_NAME}")
+        hidden.rename(own)
 
 
 def _point(link: Path, target: str) -> None:
@@ -104,14 +107,11 @@ def main(names: list[str]) -> None:
     """Replay all scenarios of the real lane, or those named; the fixtures are always played first."""
     with recorded_node() as node:
         player = engine.Player(node, NodeCommands())
-        for kind in scope.REAL:
-            for name, steps in engine.scenarios((kind,)):
-                if name in scope.LEFT_OUT or name in scope.LEFT_OUT_ON_NODE:
-                    continue
-                if names and name not in names and kind != "fixture":
-                    continue
-                report = player.play(name, steps, scope.skipped(steps, scope.ON_NODE))
-                cli_options.echo(json.dumps({"kind": kind, **dataclasses.asdict(report)}))
+        for name, steps in engine.scenarios(scope.KINDS[scope.ON_NODE]):
+            if scope.is_left_out(name, scope.ON_NODE) or (names and name not in names and not name.startswith("fixture")):
+                continue
+            report = player.play(name, steps, scope.skipped(steps, scope.ON_NODE))
+            cli_options.echo(json.dumps(dataclasses.asdict(report)))
 
 
 if __name__ == "__main__":
