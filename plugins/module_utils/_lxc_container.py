@@ -13,7 +13,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._changes import plan_resu
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_apply import Applier
-from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared, check_declared, static_address
+from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared, check_declared, static_address, wanted_network
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Facts
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_guest import Guest, wait_for
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_observe import Observer
@@ -70,7 +70,7 @@ class LxcContainer:
         if plan.changes and not check_mode:
             self._applier.apply(plan.changes)
             facts = self._verified()
-        address = "" if check_mode and plan.changes else self._wait_until_usable(facts)
+        address = self._declared_address(facts) if check_mode and plan.changes else self._wait_until_usable(facts)
         return self._result(plan, facts, address, (*notes, *self._applier.notes))
 
     def _settled_facts(self, check_mode: bool) -> Facts:
@@ -91,6 +91,10 @@ class LxcContainer:
             steps = "; ".join(change.sentence for change in rest.changes)
             raise KproError(self._declared.name, f"still not as declared after all changes: {steps}", "Run again, and report it if it stays")
         return facts
+
+    def _declared_address(self, facts: Facts) -> str:
+        stored = facts.present.config.keys.get("net0", "") if facts.present else ""
+        return static_address(wanted_network(self._declared, stored))
 
     def _wait_until_usable(self, facts: Facts) -> str:
         """Return the container's address, after its systemd has answered."""

@@ -109,7 +109,7 @@ def wanted_keys(declared: Declared, stored: cfg.Config, gpus: t.Sequence[Gpu] | 
     tags = declared.tags if declared.tags is not None else cfg.split_tags(stored.keys.get("tags", ""))
     wanted["tags"] = ";".join(cfg.split_tags(";".join((*tags, OWNER_TAG))))
     if declared.network is not None:
-        wanted["net0"] = _network(declared.network, stored.keys.get("net0", ""))
+        wanted["net0"] = wanted_network(declared, stored.keys.get("net0", ""))
     if declared.mounts is not None:
         wanted |= _mounts(declared.mounts, stored)
     return wanted | _devices(declared, stored, gpus)
@@ -137,9 +137,12 @@ def static_address(net0: str) -> str:
     return value.split("/")[0] if "/" in value else ""
 
 
-def _network(parts: t.Mapping[str, str | None], stored: str) -> str:
+def wanted_network(declared: Declared, stored: str) -> str:
+    """Return net0 as declared; the stored text where nothing is declared."""
+    if declared.network is None:
+        return stored
     old = prop.parse(stored, prop.NET)
-    new = dict(parts)
+    new = dict(declared.network)
     # An address and its gateway are one declaration: switching to DHCP must not keep the old gateway.
     for address, gateway in (("ip", "gw"), ("ip6", "gw6")):
         if address in new and gateway not in new:

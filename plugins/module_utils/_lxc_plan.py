@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The way from a container as observed to a container as declared: a list of changes. PRIVATE: for use in kpro.llm only.
 
-Order of a plan: folders on the node, template, stop (if a restart is due), creation or changes, start. A change that has
+Order of a plan: template, folders on the node, stop (if a restart is due), creation or changes, start. A change that has
 to wait for a restart is made while the container is down: no hotplug can refuse it then, and one start applies everything.
 """
 
@@ -133,7 +133,7 @@ def _plan_removal(declared: Declared, present: Present) -> LxcPlan:
     checks.check_lock(declared, present)
     if cfg.prop.flag(present.config.keys.get("protection", "0")) == "1":
         raise KproError(declared.name, "it is protected against removal", f"'pct set {declared.vmid} --protection 0' on the node")
-    stop = [_stop(declared, "it is to be removed")] if present.running else []
+    stop = [_stop(declared, "to remove it")] if present.running else []
     before = "".join(f"\n    {key}: {value}" for key, value in sorted(present.config.keys.items()))
     return LxcPlan((*stop, Change(f"Remove {declared.name} with its volumes", before, None, ("destroy",))))
 
@@ -141,7 +141,7 @@ def _plan_removal(declared: Declared, present: Present) -> LxcPlan:
 def _with_power(declared: Declared, present: Present, work: list[Change], waiting: tuple[str, ...], raw_lines: bool) -> tuple[list[Change], tuple[str, ...]]:
     """Put stop and start around the work where they are due; return the steps and the keys that wait for a restart."""
     if declared.state == "stopped":
-        return ([_stop(declared, "it is declared stopped"), *work] if present.running else work), ()
+        return ([_stop(declared, "as declared"), *work] if present.running else work), ()
     if not present.running:
         return ([*work, _start(declared)] if declared.state == "started" else work), ()
     if not (waiting or raw_lines):

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import json
 import os
 import pathlib
 import stat
+import subprocess
 import sys
+import time
 import typing as t
 
 import pytest
@@ -28,79 +32,38 @@ GPUS = [
 ]
 NVIDIA_NODES = {"nvidia0": (195, 0), "nvidia1": (195, 1), "nvidiactl": (195, 255), "nvidia-uvm": (510, 0), "nvidia-uvm-tools": (510, 1)}
 
-PVESH = '''#!{python}
-import json, os, pathlib, sys
-sys.path.insert(0, {stand_in!r})
-from kpro_standin_pve import cli_options, cli_pvesh, devices, lxc_config
-from kpro_standin_pve.driver import HotplugError, StartError
-from kpro_standin_pve.node import Node
-
-ROOT = pathlib.Path({root!r})
-with open(ROOT / "calls", "a") as calls:
-    calls.write(json.dumps(sys.argv[1:]) + "\\n")
-faults = json.loads((ROOT / "faults").read_text())
-
-
-class Remembering:
-    """A runtime that keeps no more than a file for each running container."""
-
-    def _mark(self, vmid):
-        return ROOT / "running" / vmid
-
-    def is_running(self, node, vmid):
-        return self._mark(vmid).exists()
-
-    def init_pid(self, node, vmid):
-        return None
-
-    def write_runtime_config(self, node, vmid, config):
-        devices.all_of(node, config.current.values)
-
-    def start(self, node, vmid, config):
-        for volume, _target, _read_only in lxc_config.bind_mounts(config.current.values):
-            if volume.startswith("/") and not node.path(volume).exists():
-                raise StartError(["run_buffer: 571 Script exited with status 2"])
-        self.write_runtime_config(node, vmid, config)
-        self._mark(vmid).write_text("")
-
-    def kill(self, node, vmid):
-        self._mark(vmid).unlink()
-
-    def shutdown(self, node, vmid, timeout_s):
-        if faults.get("hangs"):
-            return False
-        self._mark(vmid).unlink()
-        return True
-
-    def hotplug(self, node, vmid, key, value, config):
-        if key in faults.get("no_hotplug", ()):
-            raise HotplugError("refused")
-
-    def unpack(self, archive, rootfs, unprivileged, log):
-        (rootfs / "etc").mkdir()
-        (rootfs / "etc/os-release").write_text("ID=debian\\n")
-
-    def forget(self, node, vmid):
-        pass
-
-
-node = Node(ROOT, os.uname().nodename.split(".")[0], Remembering(), major={major!r}, lock_wait_s=0.2, notice=cli_options.notice)
-code = cli_pvesh.run(node, sys.argv[1], sys.argv[2:])
-lost = faults.get("lost_answer", "")
-if lost and lost == " ".join(sys.argv[1:3]):
-    # As recorded: the work was done, the caller reads of a lock that could not be had.
-    (ROOT / "faults").write_text("{{}}")
-    sys.stdout.flush()
-    sys.exit("can't lock file '/run/lock/lxc/pve-config-129.lock' - got timeout")
+# The program on PATH hands its arguments to the process of lxc_standin.py.
+PVESH = """#!{python} -SEI
+import json, socket, sys
+with socket.socket(socket.AF_UNIX) as wire:
+    wire.connect({address!r})
+    with wire.makefile("rw", encoding="utf-8") as talk:
+        talk.write(json.dumps([{root!r}, sys.argv[1:]]) + "\\n")
+        talk.flush()
+        code, stdout, stderr = json.loads(talk.readline())
+sys.stdout.write(stdout)
+sys.stderr.write(stderr)
 sys.exit(code)
-'''
+"""
 ATTACH = '#!/bin/sh\n[ -e "{root}/running/$2" ] && echo running && exit 0\necho "lxc-attach: not running" >&2\nexit 1\n'
+
+
+@contextlib.contextmanager
+def stand_in(folder: pathlib.Path) -> t.Iterator[str]:
+    """Run the stand-in's process; return the address at which it listens."""
+    address = str(folder / "pvesh.socket")
+    program = [sys.executable, str(pathlib.Path(__file__).with_name("lxc_standin.py")), address, str(STAND_IN)]
+    with subprocess.Popen(program, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}) as server:
+        while not os.path.exists(address) and server.poll() is None:
+            time.sleep(0.02)
+        yield address
+        server.terminate()
 
 
 class LxcNode:
     """The node: its files below ``root``, and the module run against it."""
 
-    def __init__(self, root: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, address: str, root: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.root = root
         self.name = os.uname().nodename.split(".")[0]
         self._monkeypatch = monkeypatch
@@ -114,6 +77,7 @@ class LxcNode:
         (pve / "storage.cfg").write_text((STAND_IN / "storage.cfg").read_text(encoding="utf-8"), encoding="utf-8")
         self.file(f"var/lib/vz/template/cache/{TEMPLATE}", "archive")
         self.file("proc/devices", "Character devices:\n195 nvidia\n510 nvidia-uvm\n\nBlock devices:\n  8 sd\n")
+        self._program("pvesh", PVESH.format(python=sys.executable, address=address, root=str(root)))
         self.faults()
         self.release("13")
         self._program("lxc-attach", ATTACH.format(root=root))
@@ -127,11 +91,15 @@ class LxcNode:
 
     def release(self, major: str) -> None:
         """Play Proxmox VE 8 ("12") or 9 ("13")."""
-        self._program("pvesh", PVESH.format(python=sys.executable, stand_in=str(STAND_IN), root=str(self.root), major=major))
+        self.file("major", major)
 
     def faults(self, **faults: t.Any) -> None:
         """Set what goes wrong from now on."""
         self.file("faults", json.dumps(faults))
+
+    def forget_calls(self) -> None:
+        """Count calls from now on."""
+        self.file("calls", "")
 
     def file(self, path: str, content: str) -> pathlib.Path:
         """Write a file of the node."""
@@ -158,6 +126,22 @@ class LxcNode:
         if running:
             self.file(f"running/{vmid}", "")
 
+    def offers(self, name: str) -> str:
+        """Have Proxmox offer a template for download; return the index file's content."""
+        archive = self.file("srv/download", "archive of a template")
+        entry = {"source": "/srv/download", "sha512sum": hashlib.sha512(archive.read_bytes()).hexdigest(), "section": "system"}
+        content = json.dumps({name: entry})
+        self.file("var/lib/pve-manager/apl-info/kpro-standin.json", content)
+        return content
+
+    def index_comes_with_update(self, name: str) -> None:
+        """Offer a template only after ``pveam update``."""
+        content = self.offers(name)
+        index = self.root / "var/lib/pve-manager/apl-info/kpro-standin.json"
+        index.rename(self.root / "index")
+        assert content
+        self._program("pveam", f'#!/bin/sh\n[ "$1" = update ] && cp "{self.root}/index" "{index}"\n')
+
     def is_running(self, vmid: int = 129) -> bool:
         """Tell whether a container runs."""
         return (self.root / "running" / str(vmid)).exists()
@@ -165,8 +149,7 @@ class LxcNode:
     def calls(self, *verbs: str) -> list[list[str]]:
         """Return the arguments of all calls of pvesh so far, of some verbs only."""
         lines = (self.root / "calls").read_text(encoding="utf-8").splitlines() if (self.root / "calls").exists() else []
-        found = [json.loads(line) for line in lines]
-        return [argv for argv in found if not verbs or argv[0] in verbs]
+        return [argv for argv in map(json.loads, lines) if not verbs or argv[0] in verbs]
 
     def writes(self) -> list[list[str]]:
         """Return the calls that may change something."""

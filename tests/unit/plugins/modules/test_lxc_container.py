@@ -4,32 +4,509 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import pathlib
+import typing as t
 
 import pytest
 
-from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import LxcNode
+from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import GPUS, LxcNode, stand_in
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes device nodes and gives folders away")
+
+HAND_MADE = """\
+#made by hand
+arch: amd64
+cores: 8
+features: keyctl=1,nesting=1
+hostname: llm
+memory: 4096
+net0: name=eth0,bridge=vmbr0,firewall=1,gw=10.77.0.1,hwaddr=BC:24:11:AA:BB:CC,ip=10.77.0.50/24,type=veth
+ostype: debian
+rootfs: local-zfs:subvol-129-disk-0,size=8G
+swap: 512
+lxc.cgroup2.devices.allow: c 195:* rwm
+lxc.cgroup2.devices.allow: c 507:* rwm
+lxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind,optional,create=file
+lxc.mount.entry: /dev/nvidia-uvm dev/nvidia-uvm none bind,optional,create=file
+lxc.prlimit.memlock: unlimited
+"""
+OURS = """\
+arch: amd64
+hostname: qwen
+memory: 2048
+net0: name=eth0,bridge=vmbr0,hwaddr=BC:24:11:AA:BB:CC,ip=dhcp,type=veth
+ostype: debian
+rootfs: local-zfs:subvol-129-disk-0,size=2G
+swap: 0
+tags: kpro-llm
+unprivileged: 1
+"""
+NVIDIA = "dev0: /dev/nvidia0,mode=0666\ndev1: /dev/nvidiactl,mode=0666\ndev2: /dev/nvidia-uvm,mode=0666\ndev3: /dev/nvidia-uvm-tools,mode=0666\n"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[str]:
+    with stand_in(tmp_path_factory.mktemp("pve")) as found:
+        yield found
 
 
 @pytest.fixture
-def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> LxcNode:
-    return LxcNode(tmp_path, monkeypatch, capsys)
+def node(address: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> LxcNode:
+    return LxcNode(address, tmp_path, monkeypatch, capsys)
+
+
+def refused(node: LxcNode, *words: str, **options: t.Any) -> dict[str, t.Any]:
+    """Run the usual declaration, which must end in an error that has these words, with nothing changed."""
+    before = {path: path.read_text(encoding="utf-8") for path in (node.root / "etc/pve").rglob("*.conf")}
+    result = node.deploy(**options)
+    assert result.get("failed"), result
+    assert all(word in result["msg"] for word in words), result["msg"]
+    assert {path: path.read_text(encoding="utf-8") for path in (node.root / "etc/pve").rglob("*.conf")} == before
+    assert node.writes() == []
+    return result
+
+
+def as_foretold(node: LxcNode, **options: t.Any) -> dict[str, t.Any]:
+    """Run in check mode, for real, and again: the same plan, nothing touched before, nothing left after."""
+    foretold = node.deploy(check=True, **options)
+    assert not foretold.get("failed"), foretold
+    assert node.writes() == []
+    done = node.deploy(**options)
+    assert not done.get("failed"), done
+    assert (done["plan"], done["diff"]) == (foretold["plan"], foretold["diff"])
+    again = node.deploy(**options)
+    assert again.get("plan") == [], again
+    return done
+
+
+# --- a new container ---------------------------------------------------------------------------------------------------
 
 
 def test_a_new_container_is_made_started_and_then_left_alone(node: LxcNode) -> None:
-    foretold = node.deploy(check=True)
-    assert foretold["changed"] and node.writes() == [] and not node.config_path().exists()
-    made = node.deploy()
-    assert made["changed"] and made["plan"] == foretold["plan"] and made["diff"] == foretold["diff"], made
-    assert node.is_running() and made["running"] and made["address"] == "10.77.0.129"
+    made = as_foretold(node)
+    assert made["changed"] and node.is_running() and made["running"] and made["address"] == "10.77.0.129"
     assert made["devices"] == ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
     assert [gpu["uuid"] for gpu in made["gpus"]] == ["GPU-aaaa"] and made["gpus"][0]["memory_mib"] == 49140
     config = node.config()
-    for line in ("dev0: /dev/nvidia0,mode=0666", "features: nesting=1", "hostname: qwen", "tags: kpro-llm", "unprivileged: 1", "swap: 0"):
+    for line in (*NVIDIA.splitlines(), "features: nesting=1", "hostname: qwen", "tags: kpro-llm", "unprivileged: 1", "swap: 0"):
         assert line in config.splitlines(), config
     owner = (node.root / "srv/models").stat()
     assert (owner.st_uid, owner.st_gid, owner.st_mode & 0o777) == (100000, 100000, 0o755)
-    calls = len(node.calls())
-    again = node.deploy()
-    assert again["changed"] is False and again["plan"] == [] and again["notes"] == []
-    assert len(node.calls()) - calls <= 4
+
+
+def test_a_run_without_changes_costs_four_reads(node: LxcNode) -> None:
+    node.deploy()
+    before = len(node.calls())
+    assert node.deploy()["notes"] == []
+    assert [argv[0] for argv in node.calls()[before:]] == ["get"] * 4
+
+
+def test_what_the_creation_left_out_is_added_in_the_same_run(node: LxcNode) -> None:
+    """LLMX-012."""
+    node.faults(create_drops=["dev0", "dev1", "cores"])
+    result = node.deploy()
+    assert "dev0" in result["notes"][0] and "missing after creation" in result["notes"][0]
+    assert "dev0: /dev/nvidia0,mode=0666" in node.config() and "cores: 2" in node.config()
+    node.faults()
+    assert node.deploy()["changed"] is False
+
+
+def test_a_lost_answer_to_the_creation_is_looked_up(node: LxcNode) -> None:
+    """LLMX-100: the lock could not be had, yet the container is there."""
+    node.faults(lost_answer=f"create /nodes/{node.name}/lxc")
+    result = node.deploy()
+    assert not result.get("failed"), result
+    assert "can't lock file" in result["notes"][0] and "129" in result["notes"][0]
+    assert len([argv for argv in node.calls("create") if argv[1].endswith("/lxc")]) == 1
+
+
+def test_pve_8_gets_its_privilege_level_spelled_out(node: LxcNode) -> None:
+    node.release("12")
+    assert node.deploy()["unprivileged"] is True
+    assert "unprivileged: 1" in node.config()
+    assert node.deploy()["changed"] is False
+
+
+def test_a_missing_template_is_downloaded(node: LxcNode) -> None:
+    name = "debian-13-standard_13.1-1_amd64.tar.zst"
+    node.offers(name)
+    result = as_foretold(node, template=name)
+    assert result["plan"][0] == f"Download template {name} to local"
+    assert (node.root / f"var/lib/vz/template/cache/{name}").exists()
+
+
+def test_an_index_that_was_never_fetched_is_fetched_first(node: LxcNode) -> None:
+    name = "debian-13-standard_13.1-1_amd64.tar.zst"
+    node.index_comes_with_update(name)
+    assert as_foretold(node, template=name)["plan"][0] == "Update the node's index of templates"
+
+
+def test_a_dhcp_address_is_waited_for_only_while_it_may_come(node: LxcNode) -> None:
+    result = node.deploy(check=True, network={"bridge": "vmbr0", "ip": "dhcp"})
+    assert result["address"] == ""
+
+
+# --- bad input: a clear error, nothing changed -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"storage": "fast"}, ("storage 'fast'", "no such storage", "local-zfs")),
+        ({"storage": "local"}, ("storage 'local'", "not for content 'rootdir'")),
+        ({"template_storage": "fast"}, ("storage 'fast'",)),
+        ({"template": "debian-99-standard_1_amd64.tar.zst"}, ("debian-99-standard_1_amd64.tar.zst", "neither stored")),
+        ({"gpus": 3}, ("3 GPUs", "GPU-aaaa", "GPU-bbbb")),
+        ({"gpus": ["GPU-cccc"]}, ("GPU 'GPU-cccc'", "no such GPU")),
+        ({"gpus": [7]}, ("GPU '7'", "no such GPU")),
+        ({"gpus": "all", "node_gpus": []}, ("no GPU at all",)),
+        ({"network": {"bridge": "vmbr7", "ip": "dhcp"}}, ("bridge 'vmbr7'", "no such bridge")),
+        ({"network": {"bridge": "vmbr0", "ip": "dhcp", "gw": "10.0.0.1"}}, ("gateway 10.0.0.1", "static ip")),
+        ({"device_mode": "666"}, ("device mode '666'", "four octal digits")),
+        ({"rootfs_gib": None}, ("rootfs_gib is not declared",)),
+        ({"mounts": [{"source": "/srv/a", "target": "srv"}]}, ("target 'srv'", "absolute")),
+        ({"mounts": [{"source": "/srv/a", "target": "/m"}, {"source": "/srv/b", "target": "/m/"}]}, ("declared twice",)),
+        ({"options": {"memory": 17}}, ("option 'memory'",)),
+        ({"options": {"lxc.idmap": "u 0 1 2"}}, ("option 'lxc.idmap'", "API")),
+        ({"options": {"dev9": "/dev/null"}}, ("option 'dev9'",)),
+    ],
+)
+def test_bad_input_is_named_before_anything_changes(node: LxcNode, options: dict[str, t.Any], words: tuple[str, ...]) -> None:
+    node.offers("debian-13-standard_13.1-1_amd64.tar.zst")
+    refused(node, *words, **options)
+    assert not (node.root / "srv/models").exists()
+
+
+def test_an_id_of_a_vm_is_refused(node: LxcNode) -> None:
+    node.has("name: win\n", kind="qemu-server")
+    refused(node, "id 129", "taken by the VM")
+
+
+def test_an_id_of_a_foreign_container_is_refused(node: LxcNode) -> None:
+    node.has(HAND_MADE)
+    refused(node, "container 129 (llm)", "made by somebody else", "adopt: true")
+
+
+def test_a_device_node_that_is_missing_is_named(node: LxcNode) -> None:
+    (node.root / "dev/nvidia-uvm").unlink()
+    refused(node, "/dev/nvidia-uvm", "no such device node", "gpu_node")
+
+
+def test_a_device_node_that_is_a_file_is_named(node: LxcNode) -> None:
+    """LLMX-142: left by an old bind mount."""
+    node.has(f"{OURS}dev0: /dev/dri/renderD128,gid=104\n")
+    node.file("dev/dri/renderD128", "").chmod(0)
+    message = refused(node, "/dev/dri/renderD128", "is a file, not a device", gpus=None)["msg"]
+    assert "chmod" not in message
+
+
+def test_a_device_of_the_container_that_this_node_lacks_stops_the_start(node: LxcNode) -> None:
+    """LLMX-081: moved to a node with fewer GPUs."""
+    node.has(f"{OURS}{NVIDIA}dev4: /dev/nvidia1,mode=0666\n")
+    (node.root / "dev/nvidia1").unlink()
+    refused(node, "/dev/nvidia1", node.name, "no such device node", gpus=None)
+    assert not node.is_running()
+
+
+def test_a_gpu_of_another_container_is_refused_by_name_and_passed_over_by_count(node: LxcNode) -> None:
+    node.has(f"hostname: llm-b\n{NVIDIA}", vmid=210)
+    refused(node, "GPU-aaaa", "given to container 210 (llm-b) by dev0", "share_gpus", gpus=["GPU-aaaa"])
+    refused(node, "2 GPUs", "1 of 2 are given to other guests", gpus=2)
+    assert node.deploy(check=True, gpus=1)["gpus"][0]["uuid"] == "GPU-bbbb"
+    assert node.deploy(check=True, gpus=["GPU-aaaa"], share_gpus=True)["gpus"][0]["uuid"] == "GPU-aaaa"
+
+
+def test_a_gpu_of_a_vm_is_refused(node: LxcNode) -> None:
+    node.has("name: win\nhostpci0: 0000:c1:00,pcie=1\n", vmid=300, kind="qemu-server")
+    refused(node, "GPU-bbbb", "VM 300 (win) by hostpci0", gpus=["GPU-bbbb"])
+
+
+# --- drift and repair --------------------------------------------------------------------------------------------------
+
+
+def test_what_was_changed_by_hand_is_put_right_while_it_runs(node: LxcNode) -> None:
+    node.deploy()
+    text = node.config().replace("memory: 2048", "memory: 512").replace("onboot: 1", "onboot: 0").replace("tags: kpro-llm", "tags: kpro-llm;x")
+    node.has(text, running=True)
+    result = as_foretold_after(node, tags=["llm"])
+    assert result["plan"] == ["Set memory of container 129", "Set onboot of container 129", "Set tags of container 129"]
+    assert "tags: kpro-llm;llm" in node.config() and not result["restart_needed"]
+    assert len(node.calls("set")) == 1
+
+
+def as_foretold_after(node: LxcNode, **options: t.Any) -> dict[str, t.Any]:
+    """As as_foretold, on a container that exists already."""
+    node.forget_calls()
+    return as_foretold(node, **options)
+
+
+def test_spelling_is_no_difference(node: LxcNode) -> None:
+    node.deploy()
+    text = node.config()
+    for ours, theirs in (
+        ("dev0: /dev/nvidia0,mode=0666", "dev0: mode=0666,path=/dev/nvidia0,uid=0,gid=0"),
+        ("features: nesting=1", "features: keyctl=0,nesting=1"),
+        ("mp0: /srv/models,mp=/srv/models", "mp0: volume=/srv/models/,ro=0,mp=/srv/models"),
+        ("tags: kpro-llm", "tags: KPRO-LLM"),
+    ):
+        assert ours in text
+        text = text.replace(ours, theirs)
+    node.has(text, running=True)
+    result = node.deploy()
+    assert result["changed"] is False and node.config() == text
+
+
+def test_only_the_chosen_gpu_stays(node: LxcNode) -> None:
+    """LLMX-072: one GPU was asked for, the container got all."""
+    node.has(f"{OURS}{NVIDIA.replace('dev1: /dev/nvidiactl', 'dev1: /dev/nvidia1')}dev4: /dev/nvidiactl,mode=0666\ndev5: /dev/kvm\n")
+    node.device("dev/kvm", 10, 232)
+    result = as_foretold(node, gpus=["0000:c1:00.0"])
+    assert "Remove dev0 of container 129" in result["plan"]
+    assert result["devices"] == ["/dev/nvidia1", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl", "/dev/kvm"]
+
+
+def test_a_container_without_nvidia_entries_gets_them(node: LxcNode) -> None:
+    """LLMX-075: other devices stay."""
+    node.device("dev/null0", 1, 3)
+    node.has(f"{OURS}dev0: /dev/null0,gid=44\n")
+    result = as_foretold(node)
+    assert result["devices"] == ["/dev/null0", "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
+    assert "dev0: /dev/null0,gid=44" in node.config()
+
+
+def test_the_mac_address_stays_and_the_gateway_goes_with_dhcp(node: LxcNode) -> None:
+    node.has(OURS.replace("ip=dhcp", "ip=10.77.0.9/24,gw=10.77.0.1,tag=5"))
+    node.deploy(state="stopped", network={"bridge": "vmbr0", "ip": "dhcp"})
+    assert "net0: name=eth0,bridge=vmbr0,hwaddr=BC:24:11:AA:BB:CC,ip=dhcp,tag=5,type=veth" in node.config()
+
+
+def test_a_volume_is_never_allocated_twice(node: LxcNode) -> None:
+    """LLMX-010 and LLMX-064."""
+    node.has(f"{OURS}mp0: local-zfs:subvol-129-disk-1,mp=/models,size=100G\nmp1: /tank/models,mp=/tank\n")
+    node.file("tank/models/x", "")
+    mounts = [{"source": "local-zfs:100", "target": "/models"}, {"source": "/tank/models", "target": "/tank/"}]
+    node.deploy(mounts=mounts)
+    assert "mp0: local-zfs:subvol-129-disk-1,mp=/models,size=100G\nmp1: /tank/models,mp=/tank\n" in node.config()
+
+
+def test_a_folder_that_is_no_longer_listed_is_taken_out_but_volumes_stay(node: LxcNode) -> None:
+    node.has(f"{OURS}mp0: local-zfs:subvol-129-disk-1,mp=/data,size=1G\nmp1: /srv/old,mp=/old\n")
+    node.file("srv/old/x", "")
+    node.deploy()
+    assert "mp0: local-zfs:subvol-129-disk-1" in node.config()
+    assert "/srv/old" not in node.config() and (node.root / "srv/old/x").exists()
+
+
+def test_a_folder_that_the_containers_root_cannot_write_is_told(node: LxcNode) -> None:
+    folder = node.root / "srv/models"
+    folder.mkdir()
+    folder.chmod(0o700)
+    result = node.deploy()
+    assert "/srv/models" in result["notes"][0] and "0700 0:0" in result["notes"][0] and "can't write" in result["notes"][0]
+    assert folder.stat().st_uid == 0
+
+
+def test_the_root_file_system_is_never_shrunk(node: LxcNode) -> None:
+    node.has(OURS.replace("size=2G", "size=200G"))
+    assert any("200 GiB" in note and "never shrunk" in note for note in node.deploy()["notes"])
+    assert "size=200G" in node.config()
+
+
+def test_another_edit_between_read_and_write_is_not_lost(node: LxcNode) -> None:
+    node.has(OURS)
+    node.faults(edited_meanwhile="cpuunits: 200\n")
+    result = node.deploy()
+    assert not result.get("failed"), result
+    assert "cpuunits: 200" in node.config() and "cores: 2" in node.config()
+
+
+def test_a_lost_answer_to_a_change_is_looked_up(node: LxcNode) -> None:
+    node.has(OURS)
+    node.faults(lost_answer=f"set /nodes/{node.name}/lxc/129/config")
+    assert not node.deploy().get("failed")
+    assert "cores: 2" in node.config() and len(node.calls("set")) == 1
+
+
+def test_a_missing_mount_source_of_our_container_is_made_again(node: LxcNode) -> None:
+    node.deploy(state="stopped")
+    (node.root / "srv/models").rmdir()
+    node.forget_calls()
+    assert as_foretold(node)["plan"][0].startswith("Make the folder /srv/models")
+
+
+# --- restart ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_that_needs_a_restart_waits_without_consent(node: LxcNode) -> None:
+    node.deploy()
+    first = node.deploy(gpus=2)
+    assert not first["restart_needed"]  # a new device is hot on PVE 9
+    first = node.deploy(features={"nesting": True, "keyctl": True})
+    assert first["changed"] and first["restart_needed"] and first["waiting"] == ["dev4", "features"]
+    assert "restart: true" in first["notes"][-1] and node.is_running()
+    second = node.deploy(features={"nesting": True, "keyctl": True})
+    assert second["changed"] is False and second["waiting"] == ["dev4", "features"]
+
+
+def test_a_change_that_needs_a_restart_is_made_with_one_restart(node: LxcNode) -> None:
+    node.deploy()
+    node.forget_calls()
+    result = as_foretold(node, features={"nesting": True, "fuse": True}, memory_mib=1024, restart=True)
+    assert result["plan"][0] == "Stop container 129 so that features take effect" and result["plan"][-1] == "Start container 129"
+    assert "[pve:pending]" not in node.config() and node.is_running()
+    assert [argv[1].rsplit("/", 1)[-1] for argv in node.writes()] == ["shutdown", "config", "start"]
+
+
+def test_a_restart_that_is_due_from_an_earlier_run_is_made_up_for(node: LxcNode) -> None:
+    node.deploy()
+    features = {"nesting": True, "fuse": True}
+    assert node.deploy(features=features)["restart_needed"]
+    node.forget_calls()
+    result = as_foretold(node, features=features, restart=True)
+    assert result["plan"] == ["Stop container 129 so that features take effect", "Start container 129"]
+    assert not result["restart_needed"] and "fuse=1" in node.config().partition("[pve:pending]")[0]
+
+
+def test_pve_8_needs_a_restart_for_a_new_device(node: LxcNode) -> None:
+    node.release("12")
+    node.deploy(gpus=0)
+    result = node.deploy(gpus=1)
+    assert result["waiting"] == ["dev0", "dev1", "dev2", "dev3"]
+
+
+def test_a_hotplug_that_is_refused_says_what_would_help(node: LxcNode) -> None:
+    node.deploy(gpus=0)
+    node.faults(no_hotplug=["dev0"])
+    result = node.deploy(gpus=1)
+    assert result["failed"] and "unable to hotplug dev0" in result["msg"] and "restart: true" in result["msg"]
+    assert "dev0" not in node.config()
+
+
+def test_a_guest_that_does_not_shut_down_is_not_killed(node: LxcNode) -> None:
+    node.deploy()
+    node.faults(hangs=True)
+    result = node.deploy(features={"nesting": True, "fuse": True}, restart=True, shutdown_timeout_s=1)
+    assert result["failed"] and "container did not stop" in result["msg"] and "pct stop 129" in result["msg"]
+    assert node.is_running()
+
+
+def test_after_a_failure_in_between_the_container_is_started_again(node: LxcNode) -> None:
+    node.deploy()
+    result = node.deploy(features={"nesting": True, "bogus": True}, restart=True)
+    assert result["failed"] and "bogus" in result["msg"] and "started again as it was before" in result["msg"]
+    assert node.is_running()
+
+
+# --- locks -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_in_the_configuration_is_left_alone(node: LxcNode) -> None:
+    node.has(f"{OURS}lock: backup\n")
+    refused(node, "CT is locked (backup)", "pct unlock 129")
+
+
+def test_a_locked_container_that_is_as_declared_is_no_error(node: LxcNode) -> None:
+    node.deploy()
+    node.has(f"{node.config()}lock: backup\n", running=True)
+    assert node.deploy()["changed"] is False
+
+
+def test_a_busy_configuration_is_tried_a_bounded_number_of_times(node: LxcNode) -> None:
+    node.has(OURS)
+    with open(node.root / "run/lock/lxc/pve-config-129.lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = node.deploy()
+    assert result["failed"] and "can't lock file" in result["msg"] and "nothing of it was written" in result["msg"]
+    assert len(node.calls("set")) == 3
+    assert node.deploy()["running"]
+
+
+# --- where it is, states, removal --------------------------------------------------------------------------------------
+
+
+def test_a_container_on_another_node_is_an_answer(node: LxcNode) -> None:
+    """LLMX-095."""
+    node.has(OURS, node="node-b")
+    result = node.deploy()
+    assert result["changed"] is False and result["exists"] and not result["here"] and result["node"] == "node-b"
+    assert f"Container 129 lives on node-b, the play says {node.name}" in result["notes"][0]
+    assert node.writes() == [] and "create" not in result["notes"][0]
+
+
+def test_states(node: LxcNode) -> None:
+    assert not as_foretold(node, state="present")["running"]
+    node.forget_calls()
+    assert as_foretold(node, state="started")["plan"] == ["Start container 129"]
+    node.forget_calls()
+    assert as_foretold(node, state="stopped")["plan"] == ["Stop container 129 as declared"]
+    node.forget_calls()
+    node.deploy(state="started")
+    node.forget_calls()
+    assert as_foretold(node, state="absent")["plan"][-1] == "Remove container 129 with its volumes"
+    assert not node.config_path().exists() and (node.root / "srv/models").exists()
+
+
+def test_a_foreign_or_protected_container_is_never_removed(node: LxcNode) -> None:
+    node.has(HAND_MADE)
+    refused(node, "not ours", "pct destroy 129", state="absent", adopt=True)
+    node.has(f"{OURS}protection: 1\n")
+    refused(node, "protected against removal", state="absent")
+
+
+def test_no_root_no_pvesh(node: LxcNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    refused(node, "pvesh", "not run as root")
+
+
+# --- adoption ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_hand_made_container_is_taken_over_with_all_it_has(node: LxcNode) -> None:
+    node.has(HAND_MADE, running=True)
+    refused(node, "raw lxc lines", "restart: true", adopt=True)
+    result = as_foretold(node, adopt=True, restart=True)
+    config = node.config()
+    assert "hwaddr=BC:24:11:AA:BB:CC" in config and "firewall=1" in config and "features: keyctl=1,nesting=1" in config
+    assert "lxc.mount.entry" not in config and "devices.allow" not in config
+    assert "lxc.prlimit.memlock: unlimited" in config and "#made by hand" in config
+    assert all(line in config for line in NVIDIA.splitlines()) and "tags: kpro-llm" in config
+    assert "unprivileged" not in config and any("stays privileged" in note for note in result["notes"])
+    stale = next(sentence for sentence in result["plan"] if "507" in sentence)
+    assert "510" in stale  # LLMX-034
+    assert (node.root / "srv/models").stat().st_uid == 0
+    assert node.is_running()
+
+
+def test_the_mount_hook_of_a_privileged_container_goes(node: LxcNode) -> None:
+    """LLMX-043."""
+    node.has(f"{OURS.replace('unprivileged: 1', 'unprivileged: 0')}lxc.hook.mount: /usr/share/lxc/hooks/nvidia\n")
+    result = as_foretold(node, unprivileged=False)
+    assert any("hook" in sentence and "privileged" in sentence for sentence in result["plan"])
+    assert "hook" not in node.config()
+
+
+def test_our_own_container_of_the_other_privilege_level_is_an_error(node: LxcNode) -> None:
+    node.has(OURS)
+    refused(node, "it is unprivileged, declared is privileged", "can't change that", unprivileged=False)
+
+
+def test_keys_that_nobody_declared_stay(node: LxcNode) -> None:
+    extra = "cpuunits: 300\nstartup: order=9\ntimezone: host\nfoo: bar\n"
+    node.has(OURS.replace("tags: kpro-llm", "tags: kpro-llm;prod") + extra + "lxc.cap.drop: mac_admin\n")
+    node.deploy()
+    for line in (*extra.splitlines(), "lxc.cap.drop: mac_admin", "tags: kpro-llm;prod"):
+        assert line in node.config()
+
+
+# --- before the driver is there ----------------------------------------------------------------------------------------
+
+
+def test_a_check_before_the_driver_is_loaded_plans_without_devices(node: LxcNode) -> None:
+    for name in os.listdir(node.root / "dev"):
+        (node.root / "dev" / name).unlink()
+    unknown = node.deploy(check=True, node_gpus=None, require_devices=False)
+    assert unknown["changed"] and unknown["gpus"] == []
+    known = node.deploy(check=True, node_gpus=GPUS, require_devices=False)
+    assert "dev0" in known["diff"]["after"] and any("/dev/nvidia0" in note for note in known["notes"])

@@ -1,0 +1,124 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The sandbox's Proxmox stand-in for nodes that live in folders, as one process: a start of ``pvesh`` costs little then.
+
+Called with a socket's path and the stand-in's folder. Each request is one line, ``[root folder, arguments of pvesh]``; each
+answer is ``[exit code, standard output, standard error]``. What goes wrong is in the node's file ``faults``; all calls are
+noted in its file ``calls``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import socketserver
+import sys
+import typing as t
+
+sys.path.insert(0, sys.argv[2])
+
+from kpro_standin_pve import cli_options, cli_pvesh, devices, driver, lxc_config
+from kpro_standin_pve.node import Node
+
+
+class Remembering:
+    """A runtime that keeps no more than a file for each running container."""
+
+    def __init__(self, root: pathlib.Path, faults: t.Callable[[], dict[str, t.Any]]) -> None:
+        self._root = root
+        self._faults = faults
+
+    def _mark(self, vmid: str) -> pathlib.Path:
+        return self._root / "running" / vmid
+
+    def is_running(self, node: t.Any, vmid: str) -> bool:
+        return self._mark(vmid).exists()
+
+    def init_pid(self, node: t.Any, vmid: str) -> None:
+        return None
+
+    def write_runtime_config(self, node: t.Any, vmid: str, config: t.Any) -> None:
+        devices.all_of(node, config.current.values)
+
+    def start(self, node: t.Any, vmid: str, config: t.Any) -> None:
+        for volume, _target, _read_only in lxc_config.bind_mounts(config.current.values):
+            if volume.startswith("/") and not node.path(volume).exists():
+                raise driver.StartError(["run_buffer: 571 Script exited with status 2"])
+        self.write_runtime_config(node, vmid, config)
+        self._mark(vmid).write_text("", encoding="ascii")
+
+    def kill(self, node: t.Any, vmid: str) -> None:
+        self._mark(vmid).unlink()
+
+    def shutdown(self, node: t.Any, vmid: str, timeout_s: int) -> bool:
+        if not self._faults().get("hangs"):
+            self._mark(vmid).unlink()
+        return not self._mark(vmid).exists()
+
+    def hotplug(self, node: t.Any, vmid: str, key: str, value: str | None, config: t.Any) -> None:
+        if key in self._faults().get("no_hotplug", ()):
+            raise driver.HotplugError("refused")
+
+    def unpack(self, archive: pathlib.Path, rootfs: pathlib.Path, *_rest: t.Any) -> None:
+        (rootfs / "etc").mkdir()
+        (rootfs / "etc/os-release").write_text("ID=debian\n", encoding="ascii")
+
+    def forget(self, node: t.Any, vmid: str) -> None:
+        self._mark(vmid).unlink(missing_ok=True)
+
+
+class FolderNode:
+    """One node below ``root`` for one call."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self._root = root
+        self._faults = json.loads((root / "faults").read_text(encoding="utf-8"))
+
+    def _forget(self, fault: str) -> None:
+        del self._faults[fault]
+        (self._root / "faults").write_text(json.dumps(self._faults), encoding="utf-8")
+
+    def run(self, argv: list[str]) -> int:
+        """Run one call and return its exit code."""
+        with open(self._root / "calls", "a", encoding="utf-8") as calls:
+            calls.write(json.dumps(argv) + "\n")
+        name, major = os.uname().nodename.split(".")[0], (self._root / "major").read_text(encoding="ascii")
+        runtime = Remembering(self._root, lambda: self._faults)
+        node = Node(self._root, name, runtime, major=major, lock_wait_s=0.2, notice=cli_options.notice)
+        if argv[0] == "create" and argv[1].endswith("/lxc"):
+            for key in self._faults.get("create_drops", ()):
+                at = argv.index(f"--{key}")
+                del argv[at : at + 2]
+        if argv[0] == "set" and "edited_meanwhile" in self._faults:
+            # Somebody else saves the file between our read and our write, once.
+            with open(node.config_path(129), "a", encoding="utf-8") as config:
+                config.write(self._faults["edited_meanwhile"])
+            self._forget("edited_meanwhile")
+        lost = self._faults.get("lost_answer") == " ".join(argv[:2])
+        with contextlib.redirect_stdout(io.StringIO() if lost else sys.stdout):
+            code = cli_pvesh.run(node, argv[0], argv[1:])
+        if lost:
+            # As recorded: the caller reads of a lock that could not be had. The work was done all the same.
+            self._forget("lost_answer")
+            sys.stderr.write("can't lock file '/run/lock/lxc/pve-config-129.lock' - got timeout\n")
+            return 4
+        return code
+
+
+class Talk(socketserver.StreamRequestHandler):
+    """One call."""
+
+    def handle(self) -> None:
+        """Read root and arguments, write code and output."""
+        root, argv = json.loads(self.rfile.readline())
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            code = FolderNode(pathlib.Path(root)).run(argv)
+        self.wfile.write((json.dumps([code, out.getvalue(), err.getvalue()]) + "\n").encode())
+
+
+if __name__ == "__main__":
+    socketserver.UnixStreamServer(sys.argv[1], Talk).serve_forever()
