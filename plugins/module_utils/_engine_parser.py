@@ -10,6 +10,7 @@ import tempfile
 
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._service_text import environment_of
 
 # Runs in the engine's Python. Builds only the parser: resolving the options would want the GPUs.
 _PARSE = """
@@ -62,3 +63,16 @@ class EngineParser:
             "Repair the environment with the role kpro.llm.sglang_runtime",
             rc=result.rc,
         )
+
+
+def check_options(python: str, config: str, environment: str, *, must_be_there: bool) -> None:
+    """Let the installed engine's parser judge the texts of config and environment file.
+
+    :param must_be_there: an absent engine is an error (otherwise nothing is checked).
+    :raises KproError: as :meth:`EngineParser.check`.
+    """
+    parser = EngineParser(python)
+    if parser.installed:
+        parser.check(config, environment_of(environment))
+    elif must_be_there:
+        raise KproError(python, "the engine's Python is not there", "Run the role kpro.llm.sglang_runtime first")

@@ -71,6 +71,15 @@ def plan_service(present: ServicePresent, wanted: ServiceWanted) -> list[Change]
     return changes
 
 
+def new_settings(present: ServicePresent, wanted: ServiceWanted) -> bool:
+    """Whether the engine would be started with other options or another environment than the files on disk hold."""
+    for file in wanted.files:
+        have = present.files.get(file.role)
+        if file.role in ("config", "environment") and (have is None or settings_text(have.text or "") != settings_text(file.text or "")):
+            return True
+    return False
+
+
 def _file_changes(present: ServiceFile | None, wanted: ServiceFile) -> list[Change]:
     if wanted.text is None:
         return []

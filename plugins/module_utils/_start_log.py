@@ -36,8 +36,8 @@ def _phase(name: str, begins: str, words: str, budget_s: float) -> Phase:
 # Budgets: far above what was seen on slow disks (weights over a network share, first kernel build), see the role's README.
 PHASES = (
     _phase("gate", r"^$", "gate checks GPUs, port and versions", 300),
-    _phase("launch", r"^gate: ok", "Python loads the engine", 300),
-    _phase("options", r"server_args=", "engine loads its modules and starts its processes", 300),
+    _phase("launch", r"^gate: ok", "Python loads the engine", 600),
+    _phase("options", r"server_args=", "engine loads its modules and starts its processes", 600),
     _phase("distributed", r"Init (?:torch distributed|parallel) begin", "GPU processes find each other", 300),
     _phase("weights", r"Load weight begin", "weights are loaded", 1800),
     _phase("pools", r"Load weight end", "memory pools are allocated", 600),

@@ -116,20 +116,17 @@ not_seen:
   type: str
 """
 
-import os
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change, plan_result
+from ansible_collections.kpro.llm.plugins.module_utils._cleanup import end_leftovers, leftover_row, owner_of, survey
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_memory import GpuMemory
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._ownership import Leftover, Owner, foreign_holders, leftovers, state_words
+from ansible_collections.kpro.llm.plugins.module_utils._ownership import Owner, state_words
 from ansible_collections.kpro.llm.plugins.module_utils._process_edge import ProcessTable
-from ansible_collections.kpro.llm.plugins.module_utils._process_end import Ender
 from ansible_collections.kpro.llm.plugins.module_utils._process_table import Process, process_words
 from ansible_collections.kpro.llm.plugins.module_utils._stale_files import remove_file, stale_files
-from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
-from ansible_collections.kpro.llm.plugins.module_utils._text_file import user_id
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "unit": {"type": "str", "default": "kpro-sglang.service"},
@@ -145,30 +142,13 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "cache_roots": {"type": "list", "elements": "path", "default": ["/var/lib/kpro-sglang"]},
     "require_free": {"type": "bool", "default": False},
 }
-_KILL_WAIT_S = 15.0
-
-
-def owner_of(params: dict[str, t.Any]) -> Owner:
-    """Read what makes a process ours."""
-    if params["container"]:
-        return Owner(params["unit"], container=params["container"])
-    state = Systemd(params["unit"]).state()
-    try:
-        uid = user_id(params["user"])
-    except KproError:
-        # No such user: then no process is his.
-        uid = -1
-    group = state.control_group or f"/system.slice/{params['unit']}"
-    return Owner(params["unit"], group, uid=uid, roots=tuple(params["roots"]), unit_runs=state.running)
 
 
 def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Observe, plan, apply."""
-    table, owner = ProcessTable(), owner_of(params)
-    processes = table.snapshot(owner.uid)
-    found = leftovers(processes, owner, _own_pids(processes), _listeners(table, params["port"]))
-    ours = {leftover.process.pid for leftover in found}
-    foreign = foreign_holders(processes, owner, ours | _own_pids(processes))
+    table = ProcessTable()
+    owner = owner_of(params["unit"], params["user"], params["roots"], params["container"])
+    found, foreign = survey(table, owner, params["port"])
     stale = _stale(params, owner, table) if not owner.unit_runs else []
     changes = [
         *(Change(f"End {process_words(left.process)}: {left.reason}", left.process.command, None, ("end",)) for left in found),
@@ -176,9 +156,9 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     ]
     if check_mode:
         used = GpuMemory().wait_until_free(params["gpus"], params["used_limit_mib"], 0)
-        ended = [_row(left, "planned") for left in found]
+        ended = [leftover_row(left, "planned") for left in found]
     else:
-        ended = _end(found, params, table)
+        ended = end_leftovers(table, found, params["term_wait_s"])
         for path in stale:
             remove_file(path)
         used = GpuMemory().wait_until_free(params["gpus"], params["used_limit_mib"], params["memory_wait_s"] if not owner.unit_runs else 0)
@@ -193,34 +173,10 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     }
 
 
-def _listeners(table: ProcessTable, port: int) -> set[int]:
-    holder = table.listener(port)[1] if port else None
-    return {holder.pid} if holder else set()
-
-
-def _own_pids(processes: list[Process]) -> set[int]:
-    parents = {process.pid: process.parent_pid for process in processes}
-    pid, chain = os.getpid(), set()
-    while pid and pid not in chain:
-        chain.add(pid)
-        pid = parents.get(pid, 0)
-    return chain
-
-
 def _stale(params: dict[str, t.Any], owner: Owner, table: ProcessTable) -> list[str]:
     if not params["stale_files"] or owner.uid <= 0 or params["container"]:
         return []
     return stale_files(owner.uid, "/dev/shm", params["cache_roots"], table.open_paths())
-
-
-def _end(found: list[Leftover], params: dict[str, t.Any], table: ProcessTable) -> list[dict[str, t.Any]]:
-    endings = Ender(table).end([left.process for left in found], params["term_wait_s"], _KILL_WAIT_S)
-    return [_row(left, ending.how) for left, ending in zip(found, endings, strict=True)]
-
-
-def _row(left: Leftover, how: str) -> dict[str, t.Any]:
-    process = left.process
-    return {"pid": process.pid, "command": process.command, "how": how, "reason": left.reason, "note": state_words(process)}
 
 
 def _foreign_row(process: Process) -> dict[str, t.Any]:

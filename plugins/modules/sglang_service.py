@@ -38,7 +38,7 @@ options:
     type: str
   environment_text:
     description:
-      - Text of the environment file. The module adds one line to it, the digest of all texts, by which it knows later what the process was started with.
+      - Text of the environment file. The module adds the digest of all texts, by which it knows later what the process was started with.
     type: str
     default: ""
   gate_text:
@@ -93,6 +93,15 @@ options:
     description: Group that may read the engine's configuration.
     type: str
     default: sglang
+  roots:
+    description: Folders of our Python environments. Before a start, leftovers of the service that run from there are ended, see M(kpro.llm.gpu_cleanup).
+    type: list
+    elements: path
+    default: [/opt/kpro-llm]
+  port:
+    description: Port of the service, for the same purpose; V(0) does not look at ports.
+    type: int
+    default: 30000
   engine_python:
     description: Python of the engine's environment, for the check of the options. Empty skips the check.
     type: path
@@ -120,8 +129,6 @@ options:
     description: Seconds that a stop may take, requests in flight included; then the service's processes are killed.
     type: int
     default: 240
-seealso:
-  - module: kpro.llm.sglang_ready
 """
 
 EXAMPLES = r"""
@@ -159,6 +166,11 @@ restarted:
   description: Whether the service was started or restarted (in check mode, would be).
   returned: success
   type: bool
+ended:
+  description: Leftovers of earlier runs that were ended before the start, as M(kpro.llm.gpu_cleanup) returns them.
+  returned: success
+  type: list
+  elements: dict
 plan:
   description: What was (in check mode, would be) done, one sentence for each step.
   returned: success
@@ -173,17 +185,17 @@ api_key_path:
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change, plan_result
-from ansible_collections.kpro.llm.plugins.module_utils._engine_parser import EngineParser
+from ansible_collections.kpro.llm.plugins.module_utils._cleanup import end_leftovers, owner_of, survey
+from ansible_collections.kpro.llm.plugins.module_utils._engine_parser import check_options
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
+from ansible_collections.kpro.llm.plugins.module_utils._process_edge import ProcessTable
 from ansible_collections.kpro.llm.plugins.module_utils._service_edge import put_service_file, read_service_files, read_start_note
 from ansible_collections.kpro.llm.plugins.module_utils._service_files import TEXTS, plan_diff, wanted_service
-from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServicePresent, ServiceWanted, plan_service
-from ansible_collections.kpro.llm.plugins.module_utils._service_text import environment_of, settings_text
+from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServicePresent, ServiceWanted, new_settings, plan_service
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
 
-_TEXT = {"type": "str"}
-_PATH = {"type": "path"}
+_TEXT, _PATH = {"type": "str"}, {"type": "path"}
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "unit": {"type": "str", "default": "kpro-sglang.service"},
     "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
@@ -203,6 +215,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "api_key": {"type": "str", "no_log": True},
     "user": {"type": "str", "default": "sglang"},
     "group": {"type": "str", "default": "sglang"},
+    "roots": {"type": "list", "elements": "path", "default": ["/opt/kpro-llm"]},
+    "port": {"type": "int", "default": 30000},
     "engine_python": _PATH,
     "engine_version": {"type": "str", "default": ""},
     "model_path": {"type": "str", "default": ""},
@@ -219,27 +233,8 @@ def observe(params: dict[str, t.Any], paths: dict[str, str], systemd: Systemd) -
     return ServicePresent(read_service_files(paths), systemd.state(), digest, invocation_id)
 
 
-def check_options(params: dict[str, t.Any], present: ServicePresent, wanted: ServiceWanted, check_mode: bool) -> None:
-    """Let the engine's parser judge a new configuration, before anything is written."""
-    if not params["engine_python"] or not wanted.running:
-        return
-    have = present.files
-    same = all(
-        file.role in have and settings_text(have[file.role].text or "") == settings_text(file.text or "")
-        for file in wanted.files
-        if file.role in ("config", "environment")
-    )
-    if same:
-        return
-    parser = EngineParser(params["engine_python"])
-    if parser.installed:
-        parser.check(params["config_text"], environment_of(params["environment_text"]))
-    elif not check_mode:
-        raise KproError(params["engine_python"], "the engine's Python is not there", "Run the role kpro.llm.sglang_runtime first")
-
-
-def apply(change: Change, params: dict[str, t.Any], wanted: ServiceWanted, systemd: Systemd) -> None:
-    """Do one step."""
+def apply(change: Change, params: dict[str, t.Any], wanted: ServiceWanted, systemd: Systemd) -> list[dict[str, t.Any]]:
+    """Do one step; returns the leftovers that were ended."""
     step, *arguments = change.action
     files = {file.role: file for file in wanted.files}
     if step in ("write", "permit"):
@@ -253,7 +248,12 @@ def apply(change: Change, params: dict[str, t.Any], wanted: ServiceWanted, syste
     else:
         systemd.stop(params["stop_timeout_s"])
         if step == "restart":
+            table = ProcessTable()
+            found = survey(table, owner_of(params["unit"], params["user"], params["roots"]), params["port"])[0]
+            ended = end_leftovers(table, found, 10.0)
             systemd.start(params["start_timeout_s"])
+            return ended
+    return []
 
 
 def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
@@ -262,11 +262,13 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     paths = _paths(params)
     present = observe(params, paths, systemd)
     wanted = wanted_service(params, paths, present) if params["state"] == "started" else ServiceWanted((), "", running=False)
-    check_options(params, present, wanted, check_mode)
+    if params["engine_python"] and new_settings(present, wanted):
+        check_options(params["engine_python"], params["config_text"], params["environment_text"], must_be_there=not check_mode)
     changes = plan_service(present, wanted)
+    ended: list[dict[str, t.Any]] = []
     if not check_mode:
         for change in changes:
-            apply(change, params, wanted, systemd)
+            ended += apply(change, params, wanted, systemd)
         _assert_written(params, paths, wanted, systemd)
     names = {name: params[name] for name in ("engine_version", "model_path", "served_name")}
     has_key = any(file.role == "api_key" for file in wanted.files)
@@ -276,13 +278,13 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         "identity": systemd.identity(systemd.state(), **names).as_dict(),
         "restarted": any(change.action[0] == "restart" for change in changes),
         "api_key_path": params["api_key_path"] if has_key else "",
+        "ended": ended,
     }
 
 
 def _paths(params: dict[str, t.Any]) -> dict[str, str]:
-    paths = {role: params[f"{role}_path"] for role in (*TEXTS, "api_key")}
-    paths["unit"] = paths["unit"] or f"/etc/systemd/system/{params['unit']}"
-    return paths
+    unit_path = params["unit_path"] or f"/etc/systemd/system/{params['unit']}"
+    return {**{role: params[f"{role}_path"] for role in (*TEXTS, "api_key")}, "unit": unit_path}
 
 
 def _assert_written(params: dict[str, t.Any], paths: dict[str, str], wanted: ServiceWanted, systemd: Systemd) -> None:

@@ -152,7 +152,9 @@ def test_stale_files_of_ours_are_removed_while_nothing_runs(processes: Processes
 
 def test_a_full_gpu_is_an_error_where_it_has_to_be_free(processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     smi = tmp_path / "programs" / "nvidia-smi"
-    smi.write_text('#!/bin/sh\necho "0, GPU-aa, RTX A6000, 00000000:01:00.0, 49140, 9000, 40140, 8.6, Enabled, Disabled, 300.00, 580.173.02"\n', encoding="ascii")
+    smi.write_text(
+        '#!/bin/sh\necho "0, GPU-aa, RTX A6000, 00000000:01:00.0, 49140, 9000, 40140, 8.6, Enabled, Disabled, 300.00, 580.173.02"\n', encoding="ascii"
+    )
     smi.chmod(0o755)
     other = processes.start(SLEEPER, "/system.slice/ollama.service", ["/dev/nvidia0"])
     ended = cleanup(require_free=True)
