@@ -116,7 +116,7 @@ static int node_error(const char *path, u32 major)
 
 static int gpu_node_error(int gpu)
 {
-	char path[64];
+	char path[256];
 
 	snprintf(path, sizeof path, DEV "/nvidia%u", (u32)state_number(gpu, "minor", gpu));
 	return node_error(path, 195);
