@@ -11,6 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,8 @@ def _up(folders: Folders, options: argparse.Namespace) -> int:
 
 def _line(folders: Folders, record: Record) -> str:
     state = "running" if lifecycle.is_running(folders.node(record.name)) else "stopped"
+    if record.image.pristine:
+        return f"{record.name}: {state}, pristine {record.image.suite} (sandbox exec {record.name} -- COMMAND)"
     forwards = " ".join(f"{host}:{node}" for host, node in record.forwards) or "-"
     layer = record.layers[0] if record.layers else "-"
     return f"{record.name}: {state}, {record.image.suite}, host name {record.hostname}, ssh 127.0.0.1:{record.port}, forwards {forwards}, layer {layer}"
@@ -265,7 +268,7 @@ def _prune(folders: Folders, options: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {
+_COMMANDS: dict[str, Callable[[Folders, argparse.Namespace], int]] = {
     "up": _up,
     "down": _down,
     "reset": _reset,
@@ -297,6 +300,9 @@ def main(arguments: list[str]) -> int:
         return _COMMANDS[options.command](Folders.from_environment(), options)
     except SandboxError as error:
         print(f"sandbox: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"sandbox: {error} (folder of the sandbox: {Folders.from_environment().base})", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("sandbox: interrupted; nothing was left running by this command", file=sys.stderr)
