@@ -9,7 +9,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._plan_core import Inputs, Outcome, evaluate
+from ansible_collections.kpro.llm.plugins.module_utils._plan_core import LEFTOVER_TOLERANCE_MIB, Inputs, Outcome, evaluate
 from ansible_collections.kpro.llm.plugins.module_utils._plan_resolve import IMPLICIT_REQUESTS
 
 # Above this fraction the slack of any card is too small to advise it (start-up logs).
@@ -41,7 +41,7 @@ def changed(inputs: Inputs, **values: t.Any) -> Outcome | None:
 
 def irrelevant_options(outcome: Outcome) -> list[str]:
     """Return the options that are commonly blamed and whose most favourable value does not cure this failure."""
-    if outcome.verdict != "FAIL":
+    if outcome.stage not in ("load", "sizing", "pools"):
         return []
     tries: dict[str, dict[str, t.Any]] = {
         "context_length": {"context_length": 2048},
@@ -63,7 +63,7 @@ def advise(outcome: Outcome) -> list[Advice]:
     """Return the changes that cure a FAIL, RISK or SHORT, the least intrusive first; each is computed."""
     if outcome.verdict == "OK":
         return []
-    found: list[Advice] = []
+    found = _freed_advice(outcome)
     if outcome.stage == "options":
         found += _refusal_advice(outcome)
     elif outcome.verdict != "FAIL" or outcome.stage in ("sizing", "pools", "load"):
@@ -72,11 +72,58 @@ def advise(outcome: Outcome) -> list[Advice]:
     return found
 
 
+def variations(outcome: Outcome) -> list[Advice]:
+    """Return what common changes would do to a plan that is good already: for comparison, not as advice."""
+    options, resolved = outcome.inputs.options, outcome.resolved
+    found: list[tuple[str, t.Any, t.Any, dict[str, t.Any]]] = []
+    if resolved.algorithm:
+        found.append(("speculative_algorithm", options.speculative_algorithm, None, _WITHOUT_SPECULATION))
+    elif outcome.inputs.model.mtp_layers:
+        on = {"speculative_num_steps": 3, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 4}
+        found.append(("speculative_algorithm", None, "NEXTN", on))
+    if outcome.shape.state_bytes and resolved.ssm_dtype == "float32":
+        found.append(("mamba_ssm_dtype", "float32", "bfloat16", {}))
+    if resolved.limit is not None:
+        found.append(("max_running_requests", resolved.limit, resolved.limit * 2, {}))
+    if resolved.context < outcome.inputs.model.max_position:
+        found.append(("context_length", resolved.context, outcome.inputs.model.max_position, {}))
+    if resolved.radix:
+        found.append(("disable_radix_cache", False, True, {}))
+    items = []
+    for name, before, after, also in found:
+        other = changed(outcome.inputs, **{**also, name: after})
+        if other is not None:
+            items.append(_item(name, before, after, other, "", {key: value for key, value in also.items() if value is not None}))
+    return items
+
+
+_WITHOUT_SPECULATION: dict[str, t.Any] = {
+    "speculative_algorithm": None,
+    "speculative_num_steps": None,
+    "speculative_eagle_topk": None,
+    "speculative_num_draft_tokens": None,
+}
+
+
 def _better(outcome: Outcome, other: Outcome | None) -> bool:
     rank = ("FAIL", "RISK", "SHORT", "OK")
     if other is None or not other.boots:
         return False
     return rank.index(other.verdict) > rank.index(outcome.verdict)
+
+
+def _freed_advice(outcome: Outcome) -> list[Advice]:
+    """What the start would give if nothing else held memory, where something does."""
+    if outcome.inputs.free_before_gib is not None:
+        return []
+    held = [index for index, card in enumerate(outcome.inputs.cards[: outcome.resolved.tp]) if card.missing_mib > LEFTOVER_TOLERANCE_MIB]
+    idle = tuple(dataclasses.replace(card, free_mib=max(card.free_mib, card.total_mib - card.reserve_mib)) for card in outcome.inputs.cards)
+    other = evaluate(dataclasses.replace(outcome.inputs, cards=idle)) if held else None
+    if other is None or not _better(outcome, other):
+        return []
+    names = ", ".join(f"GPU {index}" for index in held)
+    free = min(outcome.inputs.cards[index].free_mib for index in held)
+    return [_item(f"free_mib of {names}", free, idle[held[0]].free_mib, other, "end what else holds the memory; its owner is visible on the node")]
 
 
 def _item(option: str, before: t.Any, after: t.Any, other: Outcome, note: str = "", also: t.Mapping[str, t.Any] | None = None) -> Advice:
@@ -143,7 +190,7 @@ def _draft_advice(outcome: Outcome) -> list[Advice]:
             found.append(_item("speculative_num_draft_tokens", resolved.draft_tokens, draft, other, "fewer copies a request", also))
             if other.verdict == "OK":
                 break
-    off = changed(outcome.inputs, speculative_algorithm=None, speculative_num_steps=None, speculative_eagle_topk=None, speculative_num_draft_tokens=None)
+    off = changed(outcome.inputs, **_WITHOUT_SPECULATION)
     if off is not None and _better(outcome, off):
         found.append(_item("speculative_algorithm", outcome.inputs.options.speculative_algorithm, None, off, "without speculation"))
     return found

@@ -80,7 +80,7 @@ def _sizing_cause(outcome: Outcome) -> Cause:
         return Cause("weights_over_fraction", "sizing", message, HIGHER)
     if sizing.copies_gib > sizing.state_gib:
         return Cause("state_copies", "sizing", _copies_message(outcome), HIGHER)
-    return Cause("state_slots", "sizing", f"{sizing.slots} slots of state demand too much: {_sum(outcome)}", HIGHER)
+    return Cause("state_slots", "sizing", f"{sizing.slots} slots of state demand too much. {_sum(outcome)}", HIGHER)
 
 
 def _copies_message(outcome: Outcome) -> str:
@@ -101,7 +101,7 @@ def _copies_clause(outcome: Outcome) -> str:
 def _sum(outcome: Outcome) -> str:
     sizing = outcome.sizing
     copies = f" - copies {sizing.copies_gib:.2f}" if sizing.copies_gib else ""
-    return f"rest {sizing.rest_gib:.2f}{copies} - slots {sizing.state_gib:.2f} = {sizing.kv_rest_gib:.2f} GiB for the cache"
+    return f"Rest {sizing.rest_gib:.2f}{copies} - slots {sizing.state_gib:.2f} = {sizing.kv_rest_gib:.2f} GiB for the cache"
 
 
 def _slack_cause(outcome: Outcome, kind: str) -> Cause:

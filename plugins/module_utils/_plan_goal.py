@@ -229,9 +229,9 @@ def _losses(goal: Goal, variant: _Variant, inputs: Inputs, requests: int, contex
         (goal.concurrent_requests - requests, f"requests at once: {requests} instead of {goal.concurrent_requests}"),
         (int(small_slack), f"slack: only {outcome.low_point_gib:.2f} GiB at the lowest point"),
         (int(goal.speculation != OFF and not variant.draft_tokens), "speculation: off"),
-        (int(variant.kv_dtype != inputs.options.kv_cache_dtype), f"cache in 16 bit: {variant.kv_dtype} (check the accuracy)"),
+        (int(variant.kv_dtype != inputs.options.kv_cache_dtype), f"cache in 16 bit: {variant.kv_dtype} instead (check the accuracy)"),
         (int(goal.prefix_cache and not variant.prefix_cache), "prefix cache: off, no reuse between chats"),
         (wanted_draft - variant.draft_tokens if variant.draft_tokens else 0, f"draft tokens: {variant.draft_tokens} instead of {wanted_draft}"),
-        (int(variant.ssm_dtype == "bfloat16" and inputs.options.mamba_ssm_dtype is None), "state in float32: bfloat16 (check the accuracy)"),
+        (int(variant.ssm_dtype == "bfloat16" and inputs.options.mamba_ssm_dtype is None), "state in float32: bfloat16 instead (check the accuracy)"),
     ]
     return tuple(loss for loss, _text in wants), tuple(text for loss, text in wants if loss)

@@ -22,15 +22,15 @@ _PARTS = {
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1d2530; --soft: #5b6675; --line: #d9dee5; --panel: #f5f7f9;
-  --held: #8a94a3; --weights: #3867a8; --draft: #7d5ba6; --copies: #c4553b; --state: #d9932f; --cache: #2f8f6b; --slack: #e6eaef;
-  --good: #1f7a54; --warn: #9a6200; --bad: #b3311f; }
+  --held: #8a94a3; --weights: #3867a8; --draft: #7d5ba6; --copies: #c4553b; --state: #ad6a12; --cache: #2f8f6b; --slack: #e6eaef;
+  --good: #1f7a54; --warn: #9a6200; --bad: #b3311f; --label: #ffffff; }
 @media (prefers-color-scheme: dark) { :root { --ground: #14181e; --ink: #e6eaf0; --soft: #9aa6b5; --line: #2d3540; --panel: #1b2129;
   --held: #697586; --weights: #5b8fd6; --draft: #a283cf; --copies: #e07a5f; --state: #e5ab55; --cache: #4db98e; --slack: #2a323d;
-  --good: #5fc796; --warn: #e0a83f; --bad: #f08a76; } }
+  --good: #5fc796; --warn: #e0a83f; --bad: #f08a76; --label: #10151c; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 1080px; margin: 0 auto; padding: 32px 24px 64px; }
-h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 36px 0 12px; }
+h1 { font-size: 22px; margin: 0 0 4px; } h1 .verdict { font-size: 15px; vertical-align: 3px; margin-left: 6px; } h2 { font-size: 16px; margin: 36px 0 12px; }
 p { margin: 6px 0; } .soft { color: var(--soft); }
 .verdict { display: inline-block; padding: 2px 12px; border-radius: 999px; font-weight: 600; border: 1px solid currentColor; }
 .OK { color: var(--good); } .RISK, .SHORT { color: var(--warn); } .FAIL { color: var(--bad); }
@@ -42,7 +42,7 @@ p { margin: 6px 0; } .soft { color: var(--soft); }
 .gpu { margin: 0 0 14px; } .gpu .name { display: flex; justify-content: space-between; gap: 12px; font-size: 13px; color: var(--soft); }
 .bar { display: flex; height: 40px; border: 1px solid var(--line); border-radius: 6px; overflow: hidden; background: var(--slack); }
 .small .bar { height: 18px; }
-.bar i { display: block; overflow: hidden; white-space: nowrap; font-style: normal; font-size: 12px; line-height: 40px; color: #fff; text-align: center; }
+.bar i { display: block; overflow: hidden; white-space: nowrap; font-style: normal; font-size: 12px; line-height: 40px; color: var(--label); text-align: center; }
 .small .bar i { line-height: 18px; }
 .bar .slack { color: var(--soft); }
 .over { color: var(--bad); font-size: 13px; }
@@ -134,7 +134,7 @@ def _bar(parts: t.Sequence[Values], labels: bool) -> str:
 
 def _gpu(gpu: Values) -> str:
     name = f"GPU {gpu['index']} {gpu['name']}".rstrip()
-    over = f"<div class='over'>{gpu['over_gib']:.2f} GiB too much, with the slack that the fraction keeps</div>" if gpu["over_gib"] else ""
+    over = f"<div class='over'>{gpu['over_gib']:.2f} GiB too little for the cache at this fraction</div>" if gpu["over_gib"] else ""
     sizes = f"{gpu['free_gib']:.1f} of {gpu['total_gib']:.1f} GiB free before the start"
     return f"<div class='gpu'><div class='name'><span>{_text(name)}</span><span>{sizes}</span></div>{_bar(gpu['parts'], True)}{over}</div>"
 
@@ -169,5 +169,11 @@ def _notes(warnings: t.Sequence[str]) -> str:
 
 
 def _arguments(args: Values) -> str:
-    rows = "".join(f"<tr><td><code>--{_text(name.replace('_', '-'))}</code></td><td><code>{_text(value)}</code></td></tr>" for name, value in args.items())
+    rows = "".join(
+        f"<tr><td><code>--{_text(name.replace('_', '-'))}</code></td><td><code>{_text(_word(value))}</code></td></tr>" for name, value in args.items()
+    )
     return f"<div class='scroll'><table><tr><th>option</th><th>value</th></tr>{rows}</table></div>"
+
+
+def _word(value: t.Any) -> t.Any:
+    return str(value).lower() if isinstance(value, bool) else value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._plan_advice import Advice, advise, irrelevant_options
+from ansible_collections.kpro.llm.plugins.module_utils._plan_advice import Advice, advise, irrelevant_options, variations
 from ansible_collections.kpro.llm.plugins.module_utils._plan_advisories import advisories_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_args import resolved_args
 from ansible_collections.kpro.llm.plugins.module_utils._plan_cause import breakdown, cause_of
@@ -29,7 +29,8 @@ def plan(inputs: Inputs, goal: t.Mapping[str, t.Any] | None = None, warnings: t.
         values = _values(outcome, warnings)
         advice = advise(outcome)
         values["advice"] = [_advice(item) for item in advice]
-        values["alternatives"] = [_summary(outcome, "as given"), *(_summary(item.outcome, _label(item), item.note) for item in advice)]
+        shown = variations(outcome) if outcome.verdict == "OK" else advice
+        values["alternatives"] = [_summary(outcome, "as given"), *(_summary(item.outcome, _label(item), item.note) for item in shown)]
         return values
     wanted = goal_of(goal, inputs)
     choices = search(wanted, inputs)
@@ -121,7 +122,7 @@ def _gpus(outcome: Outcome) -> list[Values]:
 
 
 def _parts(outcome: Outcome) -> tuple[list[Values], float]:
-    """The memory of one GPU in GiB, from the bottom; and by how much the demand with its slack is above the card."""
+    """The memory of one GPU in GiB, from the bottom; and what is missing for the cache."""
     sizing, total = outcome.sizing, min(card.total_mib for card in outcome.inputs.cards[: outcome.resolved.tp]) / 1024
     parts = [
         ("driver and process", max(total - outcome.free_before_gib, 0.0)),
@@ -131,9 +132,9 @@ def _parts(outcome: Outcome) -> tuple[list[Values], float]:
         ("state", sizing.state_gib),
         ("cache", max(sizing.kv_rest_gib, 0.0)),
     ]
-    used = sum(gib for _name, gib in parts)
-    over = max(used + sizing.slack_gib - total, 0.0) if not outcome.boots else 0.0
-    return [{"name": name, "gib": _gib(gib)} for name, gib in [*parts, ("slack", max(total - used, 0.0))] if gib > 0], _gib(over)
+    rest = total - sum(gib for _name, gib in parts)
+    over = max(-sizing.kv_rest_gib, 0.0)
+    return [{"name": name, "gib": _gib(gib)} for name, gib in [*parts, ("slack", rest)] if gib > 0], _gib(over)
 
 
 def _draft_part(outcome: Outcome) -> float:
@@ -155,7 +156,8 @@ def _advice(item: Advice) -> Values:
 
 def _label(item: Advice) -> str:
     also = "".join(f", {name} {value}" for name, value in item.also)
-    return f"{item.option} {item.before} -> {'off' if item.after is None else item.after}{also}"
+    before, after = ("off" if value is None else str(value).lower() if isinstance(value, bool) else value for value in (item.before, item.after))
+    return f"{item.option} {before} -> {after}{also}"
 
 
 def _predicted(outcome: Outcome) -> Values:

@@ -30,7 +30,11 @@ def table(plan: Values, title: str = "") -> list[str]:
     lines += _alternative_lines(plan["alternatives"])
     if plan["notes"]:
         lines += ["", *(f"  note: {text}" for text in plan["notes"])]
-    lines += ["", "  start with:", *(f"    {name}: {value}" for name, value in plan["resolved_args"].items())]
+    lines += [
+        "",
+        "  start with:",
+        *(f"    {name}: {str(value).lower() if isinstance(value, bool) else value}" for name, value in plan["resolved_args"].items()),
+    ]
     return lines
 
 
