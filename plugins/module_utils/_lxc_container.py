@@ -9,6 +9,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_gpus as gpu_rules
+from ansible_collections.kpro.llm.plugins.module_utils import _pve_rights as rights
 from ansible_collections.kpro.llm.plugins.module_utils._changes import plan_result
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
@@ -51,6 +52,7 @@ class LxcContainer:
         waits: Waits = Waits(),
     ) -> None:
         self._declared = declared
+        self._api = api
         self._node = node
         self._observer = Observer(api, node, host, gpus)
         self._tasks = Tasks(api, node, waits.task_s)
@@ -67,14 +69,24 @@ class LxcContainer:
         check_declared(self._declared)
         facts = self._settled_facts(check_mode)
         plan = make_plan(self._declared, facts)
+        self._check_rights(plan, facts)
         if plan.changes and not check_mode:
             self._applier.apply(plan.changes)
             facts = self._verified()
         address = self._declared_address(facts) if check_mode and plan.changes else self._wait_until_usable(facts)
         return self._result(plan, facts, address, (*notes, *self._applier.notes))
 
+    def _check_rights(self, plan: LxcPlan, facts: Facts) -> None:
+        keys = facts.present.config.keys if facts.present else {}
+        level = keys.get("unprivileged") == "1" if facts.present else self._declared.unprivileged
+        settings = {change.action[1]: change.action[2] for change in plan.changes if change.action[0] == "set"}
+        for change in plan.changes:
+            settings |= change.action[1] if change.action[0] == "create" else {}
+        rights.check_rights(self._api.user, rights.root_only(keys, settings, level))
+
     def _settled_facts(self, check_mode: bool) -> Facts:
         """Observe; a creation that still runs (a run that was cut off) is waited for first."""
+        self._observer.check_permissions()
         facts = self._observer.facts(self._declared)
         if facts.present is None or facts.present.lock != "create" or check_mode:
             return facts

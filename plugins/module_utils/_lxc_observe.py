@@ -13,11 +13,14 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_gpus as gpu_r
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_stores as stores
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_text as text
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Elsewhere, Facts, Present
 from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, PveError
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import read_majors
+
+OLDEST_PVE = 8  # dev[n] came with 8.1
 
 
 class Observer:
@@ -47,6 +50,19 @@ class Observer:
                 facts = self._with_stores(declared, facts)
         return self._with_files(declared, facts) if self._host and declared.state != "absent" else facts
 
+    def check_permissions(self) -> None:
+        """Stop if the login is an API token that may do nothing; Proxmox answers it with empty lists, not with an error.
+
+        :raises KproError: with the command that grants what is needed.
+        """
+        user = self._api.user
+        if "!" in user and not self._api.get("/access/permissions"):
+            raise KproError(
+                f"token {user}",
+                "it is valid but has no permissions of its own (privilege separation is on)",
+                f"On the node: pveum acl modify / --tokens '{user}' --roles PVEAdmin, or the same for its container, node and storages",
+            )
+
     def present(self, vmid: int) -> Present | None:
         """Return the container if it is on this node.
 
@@ -57,7 +73,10 @@ class Observer:
         reads = [(f"{base}/config", {}), (f"{base}/config", {"current": 1}), (f"{base}/status/current", {}), *version]
         answers = self._api.get_all(reads)
         if version:
-            self._pve_major = int(str(_good(answers.pop()).get("version", "0")).split(".")[0])
+            release = str(_good(answers.pop()).get("version", "0"))
+            self._pve_major = int(release.split(".")[0])
+            if self._pve_major < OLDEST_PVE:
+                raise KproError(f"node {self._node}", f"it has Proxmox VE {release}, needed is {OLDEST_PVE}", "Upgrade the node")
         if any(isinstance(answer, PveError) and text.is_missing(answer.reason) for answer in answers):
             return None
         config, active, status = (_good(answer) for answer in answers)

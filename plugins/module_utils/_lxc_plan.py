@@ -147,8 +147,8 @@ def _with_power(declared: Declared, present: Present, work: list[Change], waitin
     if not (waiting or raw_lines):
         return work, ()
     if declared.restart:
-        reason = f"so that {', '.join(waiting) or 'dev[n]'} take effect"
-        return [_stop(declared, reason), *work, _start(declared)], ()
+        late = (*(("dev[n]",) if raw_lines else ()), *waiting)
+        return [_stop(declared, f"to apply {', '.join(late)}"), *work, _start(declared)], ()
     if raw_lines:
         raise KproError(
             declared.name,

@@ -33,6 +33,10 @@ class PveTimeout(KproError):
 class PveApi(t.Protocol):
     """The Proxmox API as the core sees it; paths are those of the API without ``/api2/json``."""
 
+    @property
+    def user(self) -> str:
+        """Who asks, for example ``root@pam``; a token as ``user@realm!name``."""
+
     def get(self, path: str, params: Params | None = None) -> t.Any:
         """Return the data of a read."""
 
@@ -65,6 +69,11 @@ class Pvesh:
         self._read_timeout_s = read_timeout_s
         self._deadline_s = deadline_s
         self._note = note
+
+    @property
+    def user(self) -> str:
+        """Who asks: pvesh is always root."""
+        return "root@pam"
 
     def get(self, path: str, params: Params | None = None) -> t.Any:
         """Return the data of a read; a read that takes too long is repeated within the deadline.
@@ -113,7 +122,8 @@ class Pvesh:
             return self._command.run([*argv, "--output-format", "json"], timeout_s=timeout_s)
         except KproError as error:
             if "no end after" not in error.reason:
-                raise
+                remedy = "This is no node of Proxmox VE, or PATH lacks its programs"
+                raise KproError("pvesh", error.reason, remedy) from error
             raise PveTimeout(f"pvesh {verb} {path}", error.reason) from error
 
     def _answer(self, result: CommandResult) -> t.Any:

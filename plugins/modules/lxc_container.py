@@ -20,6 +20,9 @@ description:
     O(adopt=true) takes it over. In that case its privilege level, volumes and MAC addresses stay, and its raw C(lxc.*) lines for NVIDIA
     devices are replaced by C(dev[n]) entries.
   - Runs on the node, as root, and speaks to Proxmox through C(pvesh). Nothing has to be installed there.
+  - With O(api_host) it speaks to Proxmox over https instead, from wherever it runs, and needs C(proxmoxer) and C(requests) there.
+    What only the node itself can do is refused with the reason then (folders, raw lines, the index of templates), and what is not
+    visible from there is not checked (device nodes, other guests' GPUs, the guest's systemd).
 extends_documentation_fragment:
   - kpro.llm.attributes
 options:
@@ -215,6 +218,36 @@ options:
     description: Longest wait for the systemd of a running container, in seconds.
     type: int
     default: 120
+  node:
+    description: Name of the node as Proxmox knows it. Without it the node on which the module runs.
+    type: str
+  api_host:
+    description: Address of Proxmox's API. Without it the API is spoken on the node through C(pvesh).
+    type: str
+  api_port:
+    description: Port of the API.
+    type: int
+    default: 8006
+  api_user:
+    description: User of the API with its realm.
+    type: str
+    default: root@pam
+  api_password:
+    description: Password of O(api_user), for a ticket. Device nodes, folders of the node and most features need that of V(root@pam).
+    type: str
+  api_token_id:
+    description: Name of a token of O(api_user), in place of a password. It may not set what only V(root@pam) may.
+    type: str
+  api_token_secret:
+    description: Secret of the token.
+    type: str
+  api_ca_file:
+    description: Certificate of the authority that signed the API's certificate, for example a copy of C(/etc/pve/pve-root-ca.pem).
+    type: path
+  api_timeout_s:
+    description: Longest wait for one answer of the API, in seconds. Reads are repeated within O(task_timeout_s).
+    type: int
+    default: 30
 attributes:
   check_mode:
     support: full
@@ -346,98 +379,38 @@ waiting:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_container import LxcContainer, Waits
-from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared, Mount
+from ansible_collections.kpro.llm.plugins.module_utils._lxc_options import argument_spec, declared_from
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._pve_api import Pvesh
+from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, Pvesh
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import read_gpus
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
-
-SCALARS = {"hostname": "hostname", "cores": "cores", "memory_mib": "memory", "swap_mib": "swap", "onboot": "onboot", "description": "description"}
-NAME_KEYS = ("nameserver", "searchdomain")
-
-
-def argument_spec() -> dict[str, t.Any]:
-    """Return the module's options."""
-    texts = ("hostname", "template", "storage", "startup", "description")
-    flags = {"unprivileged": True, "share_gpus": False, "adopt": False, "restart": False, "require_devices": True}
-    network = {name: {"type": "str"} for name in ("bridge", "name", "ip", "gw", "ip6", "gw6", "hwaddr", *NAME_KEYS)}
-    mount = {name: {"type": "str", "required": True} for name in ("source", "target")}
-    device = {"path": {"type": "str", "required": True}, "mode": {"type": "str"}, "uid": {"type": "int"}, "gid": {"type": "int"}}
-    return {
-        "vmid": {"type": "int", "required": True},
-        "state": {"type": "str", "choices": ["present", "started", "stopped", "absent"], "default": "started"},
-        **{name: {"type": "str"} for name in texts},
-        "template_storage": {"type": "str", "default": "local"},
-        **{name: {"type": "int"} for name in ("rootfs_gib", "cores", "memory_mib", "swap_mib")},
-        "onboot": {"type": "bool"},
-        **{name: {"type": "bool", "default": default} for name, default in flags.items()},
-        "tags": {"type": "list", "elements": "str"},
-        "features": {"type": "dict"},
-        "network": {
-            "type": "dict",
-            "options": {**network, "tag": {"type": "int"}, "mtu": {"type": "int"}, "firewall": {"type": "bool"}},
-        },
-        "mounts": {
-            "type": "list",
-            "elements": "dict",
-            "options": {**mount, **{name: {"type": "bool"} for name in ("read_only", "shared", "backup")}},
-        },
-        "gpus": {"type": "raw"},
-        "node_gpus": {"type": "list", "elements": "dict"},
-        "device_mode": {"type": "str", "default": "0666"},
-        "devices": {"type": "list", "elements": "dict", "options": device},
-        "options": {"type": "dict", "default": {}},
-        "task_timeout_s": {"type": "int", "default": 600},
-        "shutdown_timeout_s": {"type": "int", "default": 180},
-        "ready_timeout_s": {"type": "int", "default": 120},
-    }
-
-
-def declared_from(params: t.Mapping[str, t.Any]) -> Declared:
-    """Return the declaration in the module's options."""
-    network = {key: value for key, value in (params["network"] or {}).items() if value is not None}
-    scalars = {key: params[name] for name, key in SCALARS.items() if params[name] is not None}
-    scalars |= {key: network.pop(key) for key in NAME_KEYS if key in network}
-    taken = [key for key in params["options"] if key in {*SCALARS.values(), *NAME_KEYS, "features", "startup", "tags"}]
-    if taken:
-        raise KproError(f"option '{taken[0]}'", "it has an option of its own", "Take it out of options")
-    features = params["features"]
-    devices = params["devices"]
-    same = ("vmid", "state", "gpus", "device_mode", "unprivileged", "template_storage", "rootfs_gib", "adopt", "restart", "share_gpus", "require_devices")
-    return Declared(
-        **{name: params[name] for name in same},
-        scalars={key: _text(value) for key, value in {**scalars, **params["options"]}.items()},
-        features=None if features is None else {key: _text(value) for key, value in features.items()},
-        startup=prop.parse(params["startup"], prop.STARTUP) if params["startup"] else None,
-        tags=None if params["tags"] is None else tuple(params["tags"]),
-        network={key: _text(value) for key, value in network.items()} if network else None,
-        mounts=None if params["mounts"] is None else tuple(Mount(**mount) for mount in params["mounts"]),
-        devices=None if devices is None else tuple({k: str(v) for k, v in device.items() if v is not None} for device in devices),
-        template=params["template"] or "",
-        storage=params["storage"] or "",
-    )
-
-
-def _text(value: t.Any) -> str:
-    return ("1" if value else "0") if isinstance(value, bool) else str(value)
+from ansible_collections.kpro.llm.plugins.module_utils._pve_https import Login, PveHttps
 
 
 def main_lxc_container(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
-    """Bring the container to its declared state through ``pvesh`` on this node."""
-    host = Host()
-    if not host.is_root:
-        raise KproError("pvesh", "the module does not run as root", "Use a root login on the node, or become")
-    command = Command()
+    """Bring the container to its declared state, on the node or over the network."""
     notes: list[str] = []
-    api = Pvesh(command, deadline_s=float(params["task_timeout_s"]), note=notes.append)
+    deadline_s = float(params["task_timeout_s"])
     rows = params["node_gpus"]
-    waits = Waits(float(params["task_timeout_s"]), params["shutdown_timeout_s"], float(params["ready_timeout_s"]))
     gpus = None if rows is None else read_gpus(rows)
-    result = LxcContainer(declared_from(params), host.node, api, gpus, host, command, waits).converge(check_mode, notes)
+    waits = Waits(deadline_s, params["shutdown_timeout_s"], float(params["ready_timeout_s"]))
+    declared = declared_from(params)
+    if params["api_host"]:
+        if not params["node"]:
+            raise KproError("option 'node'", "it is needed with api_host", "Name the node as Proxmox knows it")
+        far: PveApi = PveHttps(Login.of(params), deadline_s=deadline_s, note=notes.append)
+        container = LxcContainer(declared, params["node"], far, gpus, waits=waits)
+    else:
+        host = Host()
+        if not host.is_root:
+            raise KproError("pvesh", "the module does not run as root", "Use a root login on the node, or become")
+        command = Command()
+        near = Pvesh(command, deadline_s=deadline_s, note=notes.append)
+        container = LxcContainer(declared, params["node"] or host.node, near, gpus, host, command, waits)
+    result = container.converge(check_mode, notes)
     chosen = {gpu["uuid"] for gpu in result["gpus"]}
     return {**result, "gpus": [row for row in rows or () if row["uuid"] in chosen]}
 

@@ -60,6 +60,22 @@ def stand_in(folder: pathlib.Path) -> t.Iterator[str]:
         server.terminate()
 
 
+@contextlib.contextmanager
+def https_front(node: LxcNode) -> t.Iterator[dict[str, t.Any]]:
+    """Run the API over https for a node; return the options that lead to it, without a login."""
+    pem, key = node.root / "api.pem", node.root / "api.key"
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    subprocess.run([*make, "-keyout", str(key), "-out", str(pem), *subject], check=True, capture_output=True)
+    program = [sys.executable, str(pathlib.Path(__file__).with_name("lxc_standin.py")), str(node.root), str(STAND_IN)]
+    with subprocess.Popen(program, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}) as server:
+        while not (node.root / "port").exists() and server.poll() is None:
+            time.sleep(0.02)
+        port = int((node.root / "port").read_text(encoding="ascii"))
+        yield {"api_host": "127.0.0.1", "api_port": port, "api_ca_file": str(pem), "node": node.name}
+        server.terminate()
+
+
 class LxcNode:
     """The node: its files below ``root``, and the module run against it."""
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The sandbox's Proxmox stand-in for nodes that live in folders, as one process: a start of ``pvesh`` costs little then.
 
-Called with a socket's path and the stand-in's folder. Each request is one line, ``[root folder, arguments of pvesh]``; each
+Called with a socket's path (or a node's folder, for the API over https) and the stand-in's folder. Each request is one line, ``[root folder, arguments of pvesh]``; each
 answer is ``[exit code, standard output, standard error]``. What goes wrong is in the node's file ``faults``; all calls are
 noted in its file ``calls``.
 """
@@ -120,5 +120,19 @@ class Talk(socketserver.StreamRequestHandler):
         self.wfile.write((json.dumps([code, out.getvalue(), err.getvalue()]) + "\n").encode())
 
 
+def serve_https(root: pathlib.Path) -> None:
+    """Answer the API over https on a free port, which goes to the node's file ``port``."""
+    from kpro_standin_pve.https_front import Front
+
+    name = os.uname().nodename.split(".")[0]
+    node = Node(root, name, Remembering(root, dict), major="13", lock_wait_s=0.2)
+    front = Front(node, ("127.0.0.1", 0), root / "api.pem", root / "api.key")
+    (root / "port.new").write_text(str(front.server_address[1]), encoding="ascii")
+    (root / "port.new").rename(root / "port")
+    front.serve_forever()
+
+
 if __name__ == "__main__":
+    if os.path.isdir(sys.argv[1]):
+        serve_https(pathlib.Path(sys.argv[1]))
     socketserver.UnixStreamServer(sys.argv[1], Talk).serve_forever()

@@ -354,7 +354,7 @@ def test_a_change_that_needs_a_restart_is_made_with_one_restart(node: LxcNode) -
     node.deploy()
     node.forget_calls()
     result = as_foretold(node, features={"nesting": True, "fuse": True}, memory_mib=1024, restart=True)
-    assert result["plan"][0] == "Stop container 129 so that features take effect" and result["plan"][-1] == "Start container 129"
+    assert result["plan"][0] == "Stop container 129 to apply features" and result["plan"][-1] == "Start container 129"
     assert "[pve:pending]" not in node.config() and node.is_running()
     assert [argv[1].rsplit("/", 1)[-1] for argv in node.writes()] == ["shutdown", "config", "start"]
 
@@ -365,7 +365,7 @@ def test_a_restart_that_is_due_from_an_earlier_run_is_made_up_for(node: LxcNode)
     assert node.deploy(features=features)["restart_needed"]
     node.forget_calls()
     result = as_foretold(node, features=features, restart=True)
-    assert result["plan"] == ["Stop container 129 so that features take effect", "Start container 129"]
+    assert result["plan"] == ["Stop container 129 to apply features", "Start container 129"]
     assert not result["restart_needed"] and "fuse=1" in node.config().partition("[pve:pending]")[0]
 
 

@@ -1,0 +1,109 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way over https: real proxmoxer against the sandbox's REST front."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import LxcNode, https_front
+
+pytest.importorskip("proxmoxer")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes device nodes")
+
+LOGINS = {
+    "passwords": {"root@pam": "the-password"},
+    "tokens": {
+        "root@pam!full": {"secret": "full-secret", "privsep": 0},
+        "ci@pve!gpu": {"secret": "gpu-secret", "privsep": 1},
+    },
+}
+PASSWORD = {"api_password": "the-password"}
+FULL = {"api_token_id": "full", "api_token_secret": "full-secret"}
+HARMLESS: dict[str, t.Any] = {"mounts": None, "gpus": 0}
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> LxcNode:
+    made = LxcNode("unused", tmp_path, monkeypatch, capsys)
+    made.file("etc/kpro-standin/api.json", json.dumps(LOGINS))
+    return made
+
+
+@pytest.fixture
+def way(node: LxcNode) -> t.Iterator[dict[str, t.Any]]:
+    with https_front(node) as options:
+        yield options
+
+
+def test_the_password_of_root_may_all_that_the_node_may(node: LxcNode, way: dict[str, t.Any]) -> None:
+    (node.root / "srv/models").mkdir()
+    foretold = node.deploy(check=True, **way, **PASSWORD)
+    made = node.deploy(**way, **PASSWORD)
+    assert not made.get("failed") and made["plan"] == foretold["plan"], made
+    assert node.is_running() and "dev0: /dev/nvidia0,mode=0666" in node.config() and "mp0: /srv/models" in node.config()
+    assert made["address"] == "10.77.0.129"
+    assert node.deploy(**way, **PASSWORD)["changed"] is False
+    changed = node.deploy(**way, **PASSWORD, features={"nesting": True, "fuse": True}, restart=True)
+    assert not changed.get("failed") and "features: fuse=1,nesting=1" in node.config(), changed
+    assert node.deploy(**way, **PASSWORD, state="absent", features=None)["changed"] and not node.config_path().exists()
+
+
+def test_a_token_may_what_is_not_reserved(node: LxcNode, way: dict[str, t.Any]) -> None:
+    made = node.deploy(**way, **FULL, **HARMLESS)
+    assert not made.get("failed"), made
+    assert node.is_running() and "tags: kpro-llm" in node.config()
+    assert node.deploy(**way, **FULL, **HARMLESS)["changed"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"gpus": 1, "mounts": None}, "dev0"),  # LLMX-093
+        ({"gpus": 0, "mounts": [{"source": "/tank/models", "target": "/models", "read_only": True}]}, "mp0 (a bind mount of /tank/models)"),  # LLMX-113
+        ({**HARMLESS, "unprivileged": False}, "features (feature flags of a privileged container)"),  # LLMX-087
+        ({**HARMLESS, "features": {"nesting": True, "keyctl": True}}, "features (feature flags other than nesting)"),
+        ({**HARMLESS, "options": {"hookscript": "local:snippets/x.sh"}}, "hookscript"),
+    ],
+)
+def test_what_only_root_may_is_refused_to_a_token_before_anything_is_sent(node: LxcNode, way: dict[str, t.Any], options: dict[str, t.Any], key: str) -> None:
+    result = node.deploy(**way, **FULL, **options)
+    assert result["failed"] and key in result["msg"] and "root@pam" in result["msg"] and "SSH" in result["msg"], result
+    assert not node.config_path().exists() and "secret" not in result["msg"]
+
+
+def test_a_token_without_permissions_is_told_from_a_wrong_one(node: LxcNode, way: dict[str, t.Any]) -> None:
+    """LLMX-051."""
+    token = {"api_user": "ci@pve", "api_token_id": "gpu", "api_token_secret": "gpu-secret"}
+    result = node.deploy(**way, **token)
+    assert "ci@pve!gpu" in result["msg"] and "privilege separation" in result["msg"] and "pveum acl modify" in result["msg"]
+    wrong = node.deploy(**way, **{**token, "api_token_secret": "else"})
+    assert wrong["failed"] and "privilege separation" not in wrong["msg"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"api_password": "wrong"}, ("root@pam was refused",)),
+        ({"api_ca_file": None}, ("certificate is not trusted", "api_ca_file")),
+        ({"api_port": 1}, ("no connection",)),
+        ({"api_password": None}, ("neither a password nor a token",)),
+        ({"node": None}, ("option 'node'",)),
+    ],
+)
+def test_a_login_that_fails_says_why(node: LxcNode, way: dict[str, t.Any], change: dict[str, t.Any], words: tuple[str, ...]) -> None:
+    result = node.deploy(**{**way, **PASSWORD, **change})
+    assert result["failed"] and all(word in result["msg"] for word in words), result
+    assert "the-password" not in json.dumps({key: value for key, value in result.items() if key != "invocation"})
+
+
+def test_what_only_the_node_can_do_is_refused_with_the_reason(node: LxcNode, way: dict[str, t.Any]) -> None:
+    node.has("hostname: llm\nmemory: 512\nostype: debian\nrootfs: local-zfs:subvol-129-disk-0,size=2G\nlxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind\n")
+    result = node.deploy(**way, **PASSWORD, adopt=True, unprivileged=False)
+    assert result["failed"] and "the API can't remove it" in result["msg"] and "pvesh" in result["msg"], result
