@@ -5,31 +5,18 @@
 
 from __future__ import annotations
 
-import dataclasses
+import difflib
 import json
 import re
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._plan_option_names import ALIASES, BY_VERSION, RENAMED
 
 OptionValue: t.TypeAlias = bool | int | float | str | list[t.Any]
 
 # Set by the role's own typed variables; a second value in the free options would contradict them.
 TYPED_OPTIONS = frozenset({"model_path", "served_model_name", "host", "port", "tp_size", "api_key"})
-_ALIASES = {"model": "model_path", "tensor_parallel_size": "tp_size", "tp": "tp_size"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Rename:
-    """An option that was called ``old`` in releases before ``since`` (tuple of the release number)."""
-
-    new: str
-    old: str
-    since: tuple[int, ...]
-
-
-# Seen in the published wheels of 0.5.10.post1 and 0.5.23; the release of the change from the engine's history.
-RENAMES = (Rename("mamba_radix_cache_strategy", "mamba_scheduler_strategy", (0, 5, 14)),)
 
 
 def release_of(version: str) -> tuple[int, ...]:
@@ -46,13 +33,15 @@ def release_of(version: str) -> tuple[int, ...]:
 def named_for(options: t.Mapping[str, t.Any], version: str) -> dict[str, OptionValue]:
     """Return the options under the names (with underscores) that this engine version knows.
 
-    Null values are left out: they mean the engine's own default.
+    Null values are left out: they mean the engine's own default. For a version whose options are not recorded here, names are kept, and the
+    engine's own parser is the judge.
 
-    :raises KproError: if an option is given twice or belongs to a typed variable of the role.
+    :raises KproError: for an unknown option (with the nearest known one), one given twice, and one that has a variable of its own.
     """
     named: dict[str, OptionValue] = {}
+    known = BY_VERSION.get(".".join(str(number) for number in release_of(version)))
     for given, value in options.items():
-        name = _name_in(str(given).replace("-", "_").strip("_"), release_of(version))
+        name = _name_in(str(given).replace("-", "_").strip("_"), known, version)
         if name in TYPED_OPTIONS:
             raise KproError(f"engine option {given}", "it has a variable of its own in the role sglang_server", "Use that variable")
         if name in named:
@@ -67,12 +56,16 @@ def config_text(options: t.Mapping[str, OptionValue]) -> str:
     return "".join(f"{name.replace('_', '-')}: {json.dumps(options[name], ensure_ascii=False)}\n" for name in sorted(options))
 
 
-def _name_in(name: str, release: tuple[int, ...]) -> str:
-    name = _ALIASES.get(name, name)
-    for rename in RENAMES:
-        if name in (rename.new, rename.old):
-            return rename.new if release >= rename.since else rename.old
-    return name
+def _name_in(given: str, known: frozenset[str] | None, version: str) -> str:
+    name = ALIASES.get(given, given)
+    if known is None or name in known:
+        return name
+    old_names = {new: old for old, new in RENAMED.items()}
+    for other in (RENAMED.get(name), old_names.get(name)):
+        if other in known:
+            return str(other)
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    raise KproError(f"engine option {given}", f"SGLang {version} does not know it", f"Did you mean {near[0]}?" if near else "Look at sglang serve --help")
 
 
 def _checked(name: str, value: t.Any) -> OptionValue:
