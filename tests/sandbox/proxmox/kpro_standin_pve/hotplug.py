@@ -30,13 +30,7 @@ def bind(pid: int, source: Path, target: str, read_only: bool) -> None:
     if read_only:
         attributes = _MountAttr(attr_set=MOUNT_ATTR_RDONLY)
         libc.syscall(SYS_MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, ctypes.byref(attributes), ctypes.sizeof(attributes))
-    inside = Path(f"/proc/{pid}/root")
-    point = inside / target.lstrip("/")
-    if not point.exists():
-        point.parent.mkdir(parents=True, exist_ok=True)
-        point.mkdir() if source.is_dir() else point.touch()
-        owner = inside.stat()
-        os.chown(point, owner.st_uid, owner.st_gid)
+    _make_point(pid, source.is_dir(), target.lstrip("/"))
     # A child enters the container's mount namespace: the caller has to stay in the node's.
     child = os.fork()
     if child == 0:
@@ -45,6 +39,36 @@ def bind(pid: int, source: Path, target: str, read_only: bool) -> None:
     _pid, status = os.waitpid(child, 0)
     if code := os.waitstatus_to_exitcode(status):
         raise HotplugError(f"move_mount failed: {os.strerror(code)}")
+
+
+def _make_point(pid: int, is_folder: bool, target: str) -> None:
+    """Make the file or folder to mount on, as the container's root: nobody else may write into its /dev."""
+    root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY)
+    owner = os.fstat(root)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setegid(owner.st_gid)
+            os.seteuid(owner.st_uid)
+            _make_below(root, is_folder, target)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(root)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise HotplugError(f"can't create '/{target}' in the container")
+
+
+def _make_below(root: int, is_folder: bool, target: str) -> None:
+    parts = target.split("/")
+    for depth in range(1, len(parts) + (1 if is_folder else 0)):
+        try:
+            os.mkdir("/".join(parts[:depth]), dir_fd=root)
+        except FileExistsError:
+            continue
+    if not is_folder:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=root))
 
 
 def _move(libc: ctypes.CDLL, pid: int, tree: int, target: str) -> int:
