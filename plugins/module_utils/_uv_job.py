@@ -17,8 +17,6 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._uv_steps import Counters
 
-JOBS = "/var/lib/kpro-llm/jobs"
-
 
 @dataclasses.dataclass(frozen=True)
 class JobState:
@@ -37,10 +35,10 @@ class _Expired(Exception):
 class Job:
     """A transient unit with its folder of files. The worker holds ``lock`` while it lives."""
 
-    def __init__(self, unit: str, command: Command, jobs: str = JOBS) -> None:
+    def __init__(self, unit: str, folder: str, command: Command) -> None:
         self.unit = unit
         self._command = command
-        self._folder = pathlib.Path(jobs) / unit.removesuffix(".service")
+        self._folder = pathlib.Path(folder)
 
     def state(self) -> JobState:
         """Return where the job stands now."""

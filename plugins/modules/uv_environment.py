@@ -182,6 +182,8 @@ from ansible_collections.kpro.llm.plugins.module_utils._uv_job import Job, JobSt
 from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import Present, Wanted, differences, package_diff, plan, target_path
 from ansible_collections.kpro.llm.plugins.module_utils._uv_steps import job, progress_line, unit_name
 
+LAST_LINES = 4  # of a failed program, in the message; all that is kept stands in the details
+
 ARGUMENTS: dict[str, t.Any] = {
     "root": {"type": "path", "required": True},
     "lock": {"type": "str", "required": True},
@@ -247,11 +249,12 @@ def build(state: JobState, order: dict[str, t.Any], wanted: Wanted, builder: Job
         builder.start(inspect.getsource(_uv_worker), order)
     state = builder.wait(poll_s)
     if not state.running and not state.result.get("ok"):
-        said = state.result.get("message") or builder.why_it_ended()
+        lines = [line.strip() for line in str(state.result.get("message") or builder.why_it_ended()).splitlines() if line.strip()]
         raise KproError(
             f"environment {order['target']}",
-            f"{state.result.get('phase', 'start')} failed: {said}",
+            f"{state.result.get('phase', 'start')} failed: {' '.join(lines[-LAST_LINES:])}",
             f"The environment in force was not touched. See journalctl -u {builder.unit}",
+            output=lines,
         )
     return state
 
@@ -260,7 +263,7 @@ def main(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Observe, plan, apply."""
     wanted = wanted_from(params)
     store = EnvironmentStore(wanted.root)
-    builder = Job(unit_name(wanted.root), Command())
+    builder = Job(unit_name(wanted.root), f"{wanted.root}/job", Command())
     before = builder.state()  # before the look at the disk: a build that ends in between must not be started again
     present = store.observe(wanted)
     changes = plan(present, wanted)

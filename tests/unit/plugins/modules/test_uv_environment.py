@@ -1,0 +1,268 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module, its real worker and real environments, with stand-ins of systemd-run, systemctl and uv."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import threading
+import time
+import typing as t
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.modules import uv_environment
+
+STANDINS = Path(__file__).parent / "standins"
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+
+pytestmark = pytest.mark.skipif(not SYSTEM_PYTHON.exists(), reason="the module runs on Debian's /usr/bin/python3")
+
+
+class World:
+    """A root folder, a folder of wheels, and the stand-ins on PATH."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = folder / "sglang"
+        self.wheels = folder / "wheels"
+        self.wheels.mkdir()
+        self.state = folder / "state"
+        self.state.mkdir()
+        programs = folder / "programs"
+        programs.mkdir()
+        for source in (STANDINS / "uv/systemd-run", STANDINS / "systemctl"):
+            shutil.copy(source, programs)
+        monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+        monkeypatch.setenv("STANDIN_STATE", str(self.state))
+        uv = self.root / "tools/uv-0.13.9/bin/uv"
+        uv.parent.mkdir(parents=True)
+        shutil.copy(STANDINS / "uv/uv", uv)
+        self.locked: dict[str, str] = {}
+        said = subprocess.run([SYSTEM_PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True, check=True)
+        self.python = said.stdout.strip()
+
+    def lock(self, name: str, version: str) -> None:
+        """Make a wheel and lock it."""
+        info = f"{name}-{version}.dist-info"
+        path = self.wheels / f"{name}-{version}-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as wheel:
+            wheel.writestr(f"{name}/__init__.py", f"VERSION = {version!r}\n")
+            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+            wheel.writestr(f"{info}/RECORD", "")
+        self.locked[name] = f"{name}=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+
+    def run(self, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
+        params = {name: spec.get("default") for name, spec in uv_environment.ARGUMENTS.items()}
+        params |= {
+            "root": str(self.root),
+            "lock": "".join(self.locked.values()),
+            "uv_lock": f"uv==0.13.9 --hash=sha256:{'0' * 64}\n",
+            "package": "engine",
+            "package_version": self.locked["engine"].split()[0].split("==")[1],
+            "python": self.python,
+            "find_links": [str(self.wheels)],
+            "poll_s": 30.0,
+        }
+        return uv_environment.main({**params, **options}, check)
+
+    @property
+    def environments(self) -> list[str]:
+        folder = self.root / "envs"
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+    @property
+    def starts(self) -> int:
+        return len((self.state / "starts").read_text().splitlines()) if (self.state / "starts").exists() else 0
+
+    def worker_pid(self) -> int:
+        return int(next(self.state.glob("*/pid")).read_text())
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[World]:
+    made = World(tmp_path, monkeypatch)
+    made.lock("engine", "1.0")
+    made.lock("library", "2.0")
+    yield made
+    (made.wheels / "hold").unlink(missing_ok=True)
+
+
+def hold(world: World) -> dict[str, t.Any]:
+    """Start a build that waits in the step of the packages."""
+    (world.wheels / "hold").touch()
+    return world.run(poll_s=0.5)
+
+
+def test_an_environment_is_built_and_then_recognised(world: World) -> None:
+    first = world.run()
+    assert first["changed"] and first["finished"] and first["package_version"] == "1.0"
+    assert Path(first["link"]).resolve() == Path(first["venv"])
+    answer = subprocess.run([first["python"], "-c", "import engine; print(engine.VERSION)"], capture_output=True, text=True, check=True)
+    assert answer.stdout == "1.0\n"
+    began = time.monotonic()
+    second = world.run()
+    assert time.monotonic() - began < 1.0
+    assert not second["changed"] and second["plan"] == [] and second["venv"] == first["venv"]
+    assert world.starts == 1
+
+
+def test_check_mode_touches_nothing_and_tells_packages(world: World) -> None:
+    result = world.run(check=True)
+    assert result["changed"] and result["finished"] and result["venv"].startswith(str(world.root / "envs"))
+    assert result["diff"][1]["after"] == "engine==1.0\nlibrary==2.0\n"
+    assert world.environments == [] and world.starts == 0
+
+
+def test_a_new_lock_is_built_beside_and_the_old_environment_stays(world: World) -> None:
+    old = world.run()["venv"]
+    world.lock("library", "2.1")
+    diff = world.run(check=True)["diff"][1]
+    assert (diff["before"], diff["after"]) == ("library==2.0\n", "library==2.1\n")
+    new = world.run()["venv"]
+    assert new != old and Path(old, "bin/python").exists()
+    world.lock("library", "2.2")
+    newest = world.run()["venv"]
+    assert world.environments == sorted(Path(path).name for path in (new, newest))
+
+
+def test_an_environment_that_a_process_runs_from_is_not_removed(world: World) -> None:
+    old = world.run()
+    with subprocess.Popen([old["python"], "-c", "import time; time.sleep(60)"]) as server:
+        try:
+            for version in ("2.1", "2.2"):
+                world.lock("library", version)
+                world.run()
+            assert Path(old["venv"]).exists()
+        finally:
+            server.kill()
+    world.lock("library", "2.3")
+    world.run()
+    assert not Path(old["venv"]).exists()
+
+
+@pytest.mark.parametrize("damage", ["package removed", "stray package", "interpreter gone", "marker gone", "link gone"])
+def test_a_damaged_environment_is_built_anew(world: World, damage: str) -> None:
+    first = Path(world.run()["venv"])
+    site = next(first.glob("lib/python3.*/site-packages"))
+    if damage == "package removed":
+        shutil.rmtree(site / "library-2.0.dist-info")
+    elif damage == "stray package":
+        (site / "stray-1.dist-info").mkdir()
+    elif damage == "interpreter gone":
+        (first / "bin/python").unlink()
+    elif damage == "marker gone":
+        (first / "kpro-environment.json").unlink()
+    else:
+        (world.root / "venv").unlink()
+    assert world.run()["changed"]
+    assert not world.run()["changed"]
+    second = Path(world.root / "venv").resolve()
+    assert (second == first) == (damage == "marker gone")
+
+
+def test_a_wheel_with_other_bytes_is_refused_and_the_environment_in_force_stays(world: World) -> None:
+    first = world.run()["venv"]
+    world.lock("library", "2.1")
+    (world.wheels / "library-2.1-py3-none-any.whl").write_bytes(b"not what was locked")
+    with pytest.raises(KproError, match=r"packages failed: .*Hash mismatch for `library`") as failure:
+        world.run()
+    assert "not touched" in failure.value.remedy
+    assert (world.root / "venv").resolve() == Path(first)
+    world.lock("library", "2.1")
+    assert world.run()["changed"]
+
+
+def test_an_environment_with_another_version_than_asserted_is_never_put_in_force(world: World) -> None:
+    wheel = world.wheels / "engine-1.0-py3-none-any.whl"
+    world.lock("engine", "0.9")
+    renamed = (world.wheels / "engine-0.9-py3-none-any.whl").read_bytes()
+    wheel.write_bytes(renamed)
+    world.locked["engine"] = f"engine==1.0 --hash=sha256:{hashlib.sha256(renamed).hexdigest()}\n"
+    with pytest.raises(KproError, match=r"check failed: .*AssertionError: 0\.9"):
+        world.run()
+    assert not (world.root / "venv").exists()
+
+
+def test_a_long_build_reports_progress_and_a_later_call_attaches(world: World) -> None:
+    first = hold(world)
+    assert first["changed"] and not first["finished"] and "download and unpack packages" in first["progress"]
+    again = world.run(poll_s=0.1)
+    assert not again["finished"]
+    threading.Timer(0.3, (world.wheels / "hold").unlink).start()
+    began = time.monotonic()
+    last = world.run(poll_s=30)
+    assert time.monotonic() - began < 10
+    assert last["changed"] and last["finished"] and world.starts == 1
+
+
+def test_a_killed_builder_is_told_and_the_next_run_completes(world: World) -> None:
+    hold(world)
+    threading.Timer(0.3, os.kill, (world.worker_pid(), signal.SIGKILL)).start()
+    with pytest.raises(KproError, match=r"its process ended without a result .*signal, status 9"):
+        world.run(poll_s=20)
+    (world.wheels / "hold").unlink()
+    assert world.run()["changed"]
+    assert not world.run()["changed"]
+
+
+def test_two_runs_at_once_share_one_build(world: World) -> None:
+    found: list[dict[str, t.Any]] = []
+    hold(world)
+    # Not in the main thread, where alone an alarm can be set: it looks and does not wait.
+    second = threading.Thread(target=lambda: found.append(world.run(poll_s=0)))
+    second.start()
+    second.join()
+    (world.wheels / "hold").unlink()
+    assert world.run()["finished"]
+    assert not found[0]["finished"] and world.starts == 1
+
+
+def test_another_environment_is_not_started_while_one_is_built(world: World) -> None:
+    hold(world)
+    world.lock("library", "2.1")
+    with pytest.raises(KproError, match=r"it is building .*/envs/engine-1\.0"):
+        world.run()
+
+
+def test_no_space_is_told_before_anything_is_written(world: World) -> None:
+    with pytest.raises(KproError, match=r"MiB are free and .* MiB are needed"):
+        world.run(size_mib=1 << 40)
+    assert world.environments == [] and world.starts == 0
+
+
+def test_a_user_that_is_not_there_is_told_before_anything_is_written(world: World) -> None:
+    with pytest.raises(KproError, match="user nobody-of-that-name: there is no such user"):
+        world.run(user="nobody-of-that-name")
+    assert world.starts == 0
+    assert world.run(user="nobody-of-that-name", check=True)["changed"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
+def test_what_the_service_user_cannot_run_is_built_anew_until_it_can(world: World) -> None:
+    user = pwd.getpwnam("nobody").pw_name
+    for folder in (world.root, *world.root.parents):
+        if str(folder).startswith("/tmp/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    first = world.run(user=user)
+    assert not world.run(user=user)["changed"]
+    Path(first["venv"]).chmod(0o700)
+    assert "user nobody cannot run engine from it" in world.run(user=user, check=True)["plan"][0]
+    assert world.run(user=user)["changed"]
+
+
+def test_addresses_that_can_hold_a_password_are_readable_by_root_alone(world: World) -> None:
+    world.run(index_url="https://me:s3cr3t-of-the-index@index.example.org/simple")
+    with_secret = [path for path in world.root.rglob("*") if path.is_file() and b"s3cr3t-of-the-index" in path.read_bytes()]
+    assert [path.name for path in with_secret] == ["job.json"]
+    assert stat.S_IMODE(with_secret[0].stat().st_mode) == 0o600
+    assert stat.S_IMODE((world.root / "job").stat().st_mode) == 0o700
