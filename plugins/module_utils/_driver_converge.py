@@ -37,7 +37,7 @@ class Driver:
         :raises KproError: something is in the way, or a step failed.
         """
         present = self._observe(wanted)
-        wanted = resolved(wanted, present)
+        wanted = resolved(wanted, present, check_mode)
         job = self._job(wanted.version)
         attached = not check_mode and (job.running() or job.unread())
         if attached:
@@ -112,12 +112,13 @@ def make_plan(wanted: Wanted, present: Present) -> DriverPlan:
     return userland_plan(wanted, present)
 
 
-def resolved(wanted: Wanted, present: Present) -> Wanted:
+def resolved(wanted: Wanted, present: Present, foreseen: bool) -> Wanted:
     """Return what is wanted with the version settled: a container takes what the node's kernel runs.
 
+    :param foreseen: the node may still have to be changed, as in check mode: a given version is believed.
     :raises KproError: no full version, no driver visible in the container, or another one than the caller expects.
     """
-    if wanted.scope == "userland":
+    if wanted.scope == "userland" and not (foreseen and wanted.version):
         if present.loaded is None:
             raise KproError("NVIDIA driver", "/proc/driver/nvidia/version is not there: the node runs no driver", "Run the node's phase first")
         if wanted.version and wanted.version != present.loaded.version:

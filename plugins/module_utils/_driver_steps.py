@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._driver_files import PERSISTENCE_UNIT
@@ -58,6 +59,16 @@ def installer_argv(wanted: Wanted, flavour: str) -> tuple[str, ...]:
     if wanted.scope == "userland":
         return (*common, "--no-kernel-modules", "--no-nouveau-check", "--no-nvidia-modprobe")
     return (*common, "--dkms", f"--kernel-module-type={flavour}", "--disable-nouveau")
+
+
+def spelled(argv: t.Sequence[str], help_text: str) -> tuple[str, ...]:
+    """Return the installer's command line in the words of the package at hand.
+
+    :param help_text: what the package says to ``--advanced-options``; an option that it does not know ends the installer.
+    """
+    older = {"--no-kernel-modules": "--no-kernel-module", "--kernel-module-type=open": "-m=kernel-open", "--kernel-module-type=proprietary": "-m=kernel"}
+    known = set(re.findall(r"--[a-z0-9][a-z0-9-]*", help_text))
+    return tuple(older[word] if word in older and known and word.partition("=")[0] not in known else word for word in argv)
 
 
 def node_steps(wanted: Wanted, present: Present, actions: t.Sequence[tuple[t.Any, ...]]) -> tuple[Step, ...]:

@@ -17,7 +17,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._driver_explain import failure
 from ansible_collections.kpro.llm.plugins.module_utils._driver_fetch import Package, fetch
-from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import INSTALLER_LOG, Step
+from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import INSTALLER_LOG, Step, spelled
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
 
@@ -73,8 +73,15 @@ class Worker:
                 # The index may be older than the packages that it names.
                 self._program(dataclasses.replace(step, argv=("apt-get", "update")), place)
                 self._program(step, place)
+        elif step.failure == "installer":
+            self._program(dataclasses.replace(step, argv=spelled(step.argv, self._installer_help())), place)
         else:
             self._program(step, place)
+
+    def _installer_help(self) -> str:
+        """Return the options that this package knows; the names of some changed between branches."""
+        argv = ["sh", self._job.package.path, "--advanced-options"]
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=_ENV, check=False).stdout.decode("utf-8", "replace")
 
     def _program(self, step: Step, place: str) -> None:
         with self._clock(f"{place} {step.phase}"):

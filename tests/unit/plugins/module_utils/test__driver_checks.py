@@ -77,7 +77,7 @@ def test_users_are_no_hindrance_where_nothing_is_replaced() -> None:
 
 def test_all_gpus_at_vfio() -> None:
     gpus = (PciGpu("0000:41:00.0", "0x2230", "vfio-pci"),)
-    with pytest.raises(KproError, match="0000:41:00.0: it is bound to vfio-pci"):
+    with pytest.raises(KproError, match=r"0000:41:00\.0: it is bound to vfio-pci"):
         make_plan(WANTED, but(FRESH, pci=gpus))
 
 
@@ -128,14 +128,19 @@ def test_open_is_refused_for_a_lone_old_gpu() -> None:
 
 def test_container_takes_what_the_kernel_runs() -> None:
     wanted = dataclasses.replace(USERLAND, version="")
-    assert resolved(wanted, CONTAINER).version == VERSION
+    assert resolved(wanted, CONTAINER, False).version == VERSION
 
 
 def test_container_refuses_another_version_and_no_driver() -> None:
     with pytest.raises(KproError, match="node's kernel runs"):
-        resolved(dataclasses.replace(USERLAND, version=OLDER), CONTAINER)
+        resolved(dataclasses.replace(USERLAND, version=OLDER), CONTAINER, False)
     with pytest.raises(KproError, match="runs no driver"):
-        resolved(USERLAND, but(CONTAINER, loaded=None))
+        resolved(USERLAND, but(CONTAINER, loaded=None), False)
+
+
+def test_check_mode_believes_what_the_node_is_going_to_run() -> None:
+    assert resolved(dataclasses.replace(USERLAND, version=OLDER), CONTAINER, True).version == OLDER
+    assert resolved(USERLAND, but(CONTAINER, loaded=None), True).version == VERSION
 
 
 def test_foreign_guests_are_those_that_run_here_without_our_tag() -> None:

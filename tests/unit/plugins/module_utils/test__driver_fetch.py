@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.server
 import pathlib
@@ -56,7 +57,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(DATA[first : first + len(DATA) // 3])
             self.close_connection = True
             return
-        self.wfile.write(DATA[first:])
+        # The client goes away where the answer is an error that it does not read.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.wfile.write(DATA[first:])
 
     def log_message(self, format: str, *args: t.Any) -> None:
         pass

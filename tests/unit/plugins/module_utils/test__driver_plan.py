@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Unit, Wanted
 from ansible_collections.kpro.llm.plugins.module_utils._driver_plan import node_plan, userland_plan
-from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import node_steps, userland_steps
+from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import installer_argv, node_steps, spelled, userland_steps
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import PciGpu
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsEntry, DriverVersion
 from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.driver_cases import (
@@ -227,3 +227,17 @@ def test_preferences_spare_the_container_toolkit() -> None:
 
 def test_driver_of_the_good_state_is_the_wanted_one() -> None:
     assert GOOD.loaded == DRIVER and GOOD.built_for(VERSION, KERNEL) and not GOOD.built_for(VERSION, NEXT_KERNEL)
+
+
+@pytest.mark.parametrize(
+    ("help_text", "node", "container"),
+    [
+        ("  --kernel-module-type=TYPE\n  --no-kernel-modules\n", "--kernel-module-type=open", "--no-kernel-modules"),
+        ("  -m KERNEL-MODULE-BUILD-DIRECTORY, --kernel-module-build-directory\n  --no-kernel-module\n", "-m=kernel-open", "--no-kernel-module"),
+        ("", "--kernel-module-type=open", "--no-kernel-modules"),
+    ],
+    ids=["580", "535", "silent"],
+)
+def test_options_in_the_words_of_the_package(help_text: str, node: str, container: str) -> None:
+    assert node in spelled(installer_argv(WANTED, "open"), help_text)
+    assert container in spelled(installer_argv(USERLAND, ""), help_text)
