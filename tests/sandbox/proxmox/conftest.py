@@ -28,9 +28,7 @@ class SandboxNode:
 
     def run(self, line: str, check: bool = True, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
         """Run a line of shell on the node."""
-        done = subprocess.run(
-            [SANDBOX, "ssh", self.name, "--", line], input=stdin, capture_output=True, check=False, timeout=LIMIT_S
-        )
+        done = subprocess.run([SANDBOX, "ssh", self.name, "--", line], input=stdin, capture_output=True, check=False, timeout=LIMIT_S)
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         assert not check or done.returncode == 0, f"{line}: {err}{out}"
         return subprocess.CompletedProcess(done.args, done.returncode, out, err)

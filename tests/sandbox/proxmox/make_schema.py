@@ -14,40 +14,40 @@ import json
 import sys
 from typing import Any
 
-PATHS = """
-/version
-/nodes
-/nodes/{node}/version
-/nodes/{node}/status
-/nodes/{node}/storage
-/nodes/{node}/storage/{storage}/status
-/nodes/{node}/storage/{storage}/content
-/nodes/{node}/storage/{storage}/content/{volume}
-/nodes/{node}/aplinfo
-/nodes/{node}/hardware/pci
-/nodes/{node}/lxc
-/nodes/{node}/lxc/{vmid}
-/nodes/{node}/lxc/{vmid}/config
-/nodes/{node}/lxc/{vmid}/pending
-/nodes/{node}/lxc/{vmid}/interfaces
-/nodes/{node}/lxc/{vmid}/status
-/nodes/{node}/lxc/{vmid}/status/current
-/nodes/{node}/lxc/{vmid}/status/start
-/nodes/{node}/lxc/{vmid}/status/stop
-/nodes/{node}/lxc/{vmid}/status/shutdown
-/nodes/{node}/lxc/{vmid}/status/reboot
-/nodes/{node}/startall
-/nodes/{node}/stopall
-/nodes/{node}/tasks
-/nodes/{node}/tasks/{upid}
-/nodes/{node}/tasks/{upid}/status
-/nodes/{node}/tasks/{upid}/log
-/cluster/nextid
-/cluster/resources
-/cluster/status
-/storage
-/storage/{storage}
-""".split()
+PATHS = [
+    "/version",
+    "/nodes",
+    "/nodes/{node}/version",
+    "/nodes/{node}/status",
+    "/nodes/{node}/storage",
+    "/nodes/{node}/storage/{storage}/status",
+    "/nodes/{node}/storage/{storage}/content",
+    "/nodes/{node}/storage/{storage}/content/{volume}",
+    "/nodes/{node}/aplinfo",
+    "/nodes/{node}/hardware/pci",
+    "/nodes/{node}/lxc",
+    "/nodes/{node}/lxc/{vmid}",
+    "/nodes/{node}/lxc/{vmid}/config",
+    "/nodes/{node}/lxc/{vmid}/pending",
+    "/nodes/{node}/lxc/{vmid}/interfaces",
+    "/nodes/{node}/lxc/{vmid}/status",
+    "/nodes/{node}/lxc/{vmid}/status/current",
+    "/nodes/{node}/lxc/{vmid}/status/start",
+    "/nodes/{node}/lxc/{vmid}/status/stop",
+    "/nodes/{node}/lxc/{vmid}/status/shutdown",
+    "/nodes/{node}/lxc/{vmid}/status/reboot",
+    "/nodes/{node}/startall",
+    "/nodes/{node}/stopall",
+    "/nodes/{node}/tasks",
+    "/nodes/{node}/tasks/{upid}",
+    "/nodes/{node}/tasks/{upid}/status",
+    "/nodes/{node}/tasks/{upid}/log",
+    "/cluster/nextid",
+    "/cluster/resources",
+    "/cluster/status",
+    "/storage",
+    "/storage/{storage}",
+]
 
 KEEP = (
     "type", "optional", "default", "format", "pattern", "enum", "minimum", "maximum", "minLength", "maxLength",
@@ -59,9 +59,7 @@ VMID = {"type": "integer", "format": "pve-vmid", "minimum": 100, "maximum": 9999
 # The dump holds no virtual machine paths; these two are asked only to find a GPU that a machine claims by hostpci.
 EXTRA = {
     "/nodes/{node}/qemu": {"GET": {"properties": {"node": NODE, "full": {"type": "boolean", "optional": 1}}}},
-    "/nodes/{node}/qemu/{vmid}/config": {
-        "GET": {"properties": {"node": NODE, "vmid": VMID, "current": {"type": "boolean", "optional": 1, "default": 0}}}
-    },
+    "/nodes/{node}/qemu/{vmid}/config": {"GET": {"properties": {"node": NODE, "vmid": VMID, "current": {"type": "boolean", "optional": 1, "default": 0}}}},
 }
 
 

@@ -114,8 +114,7 @@ def test_numbers_are_looked_up_at_each_start(node: Any, vmid: int) -> None:
 def test_a_privileged_container_needs_a_rule(node: Any, vmid: int) -> None:
     create(node, vmid, "--dev0 /dev/kpro0,mode=0666", unprivileged=0)
     node.run(
-        f"printf '%s\\n' 'lxc.cgroup2.devices.allow: c 239:* rwm' 'lxc.mount.entry: /dev/kpro1 dev/kpro1 none bind,create=file' "
-        f">> /etc/pve/lxc/{vmid}.conf"
+        f"printf '%s\\n' 'lxc.cgroup2.devices.allow: c 239:* rwm' 'lxc.mount.entry: /dev/kpro1 dev/kpro1 none bind,create=file' >> /etc/pve/lxc/{vmid}.conf"
     )
     assert node.task(f"create /nodes/localhost/lxc/{vmid}/status/start") == "OK"
     assert opened(node, vmid) == [NO_DRIVER, NO_RULE, NOT_THERE]

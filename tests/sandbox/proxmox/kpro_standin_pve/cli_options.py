@@ -32,9 +32,7 @@ def startup_delay() -> None:
     time.sleep(delay_s)
 
 
-def parse(
-    argv: Sequence[str], specs: Mapping[str, Any], positional: Sequence[str] = (), extra: bool = False
-) -> tuple[dict[str, str], list[str]]:
+def parse(argv: Sequence[str], specs: Mapping[str, Any], positional: Sequence[str] = (), extra: bool = False) -> tuple[dict[str, str], list[str]]:
     """Return options and positionals by name, and the remaining arguments; raises UsageError."""
     from .schema import spec_of
 

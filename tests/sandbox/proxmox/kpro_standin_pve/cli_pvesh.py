@@ -91,11 +91,7 @@ def _enum(form: str) -> str:
 def _required(found: Any) -> str:
     if found is None:
         return ""
-    names = sorted(
-        name
-        for name, spec in found.properties.items()
-        if not spec.get("optional") and "[" not in name and name not in found.bound
-    )
+    names = sorted(name for name, spec in found.properties.items() if not spec.get("optional") and "[" not in name and name not in found.bound)
     return "".join(f"--{name} <{found.properties[name].get('type', 'string')}> " for name in names)
 
 
@@ -117,4 +113,3 @@ def _show(command: str, answer: Any, form: str, noborder: bool, quiet: bool) -> 
 
         text = cli_text.render(data, form, noborder)
     sys.stdout.write(text)
-

@@ -123,9 +123,7 @@ def _status(node: Node, options: dict[str, str]) -> None:
 
 
 def _list(node: Node, options: dict[str, str]) -> None:
-    found = storage.contents(
-        node, storage.get(node, options["storage"]), options.get("content"), options.get("vmid")
-    )
+    found = storage.contents(node, storage.get(node, options["storage"]), options.get("content"), options.get("vmid"))
     if not found:
         return
     width = max(len(volume.volid) for volume in found)

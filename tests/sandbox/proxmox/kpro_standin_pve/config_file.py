@@ -14,18 +14,65 @@ from urllib.parse import quote, unquote
 Values = dict[str, str]
 # The raw keys that Proxmox accepts in a file; anything else under lxc. is warned about and lost at the next write.
 RAW_KEYS = frozenset(
-    """
-    lxc.include lxc.arch lxc.uts.name lxc.signal.halt lxc.signal.reboot lxc.signal.stop lxc.init.cmd lxc.init.uid
-    lxc.init.gid lxc.init.cwd lxc.pty.max lxc.console.logfile lxc.console.path lxc.tty.max lxc.devtty.dir
-    lxc.hook.autodev lxc.autodev lxc.kmsg lxc.mount.fstab lxc.mount.entry lxc.mount.auto lxc.rootfs.mount
-    lxc.cap.drop lxc.cap.keep lxc.apparmor.profile lxc.apparmor.allow_incomplete lxc.apparmor.allow_nesting
-    lxc.apparmor.raw lxc.selinux.context lxc.seccomp.profile lxc.seccomp.notify.proxy lxc.seccomp.notify.cookie
-    lxc.idmap lxc.hook.pre-start lxc.hook.pre-mount lxc.hook.mount lxc.hook.start lxc.hook.stop lxc.hook.post-stop
-    lxc.hook.clone lxc.hook.destroy lxc.hook.version lxc.log.level lxc.log.file lxc.start.auto lxc.start.delay
-    lxc.start.order lxc.group lxc.environment lxc.ephemeral lxc.sched.core lxc.environment.runtime
-    lxc.environment.hooks lxc.monitor.unshare lxc.monitor.signal.pdeath lxc.time.offset.boot
-    lxc.time.offset.monotonic
-    """.split()
+    [
+        "lxc.include",
+        "lxc.arch",
+        "lxc.uts.name",
+        "lxc.signal.halt",
+        "lxc.signal.reboot",
+        "lxc.signal.stop",
+        "lxc.init.cmd",
+        "lxc.init.uid",
+        "lxc.init.gid",
+        "lxc.init.cwd",
+        "lxc.pty.max",
+        "lxc.console.logfile",
+        "lxc.console.path",
+        "lxc.tty.max",
+        "lxc.devtty.dir",
+        "lxc.hook.autodev",
+        "lxc.autodev",
+        "lxc.kmsg",
+        "lxc.mount.fstab",
+        "lxc.mount.entry",
+        "lxc.mount.auto",
+        "lxc.rootfs.mount",
+        "lxc.cap.drop",
+        "lxc.cap.keep",
+        "lxc.apparmor.profile",
+        "lxc.apparmor.allow_incomplete",
+        "lxc.apparmor.allow_nesting",
+        "lxc.apparmor.raw",
+        "lxc.selinux.context",
+        "lxc.seccomp.profile",
+        "lxc.seccomp.notify.proxy",
+        "lxc.seccomp.notify.cookie",
+        "lxc.idmap",
+        "lxc.hook.pre-start",
+        "lxc.hook.pre-mount",
+        "lxc.hook.mount",
+        "lxc.hook.start",
+        "lxc.hook.stop",
+        "lxc.hook.post-stop",
+        "lxc.hook.clone",
+        "lxc.hook.destroy",
+        "lxc.hook.version",
+        "lxc.log.level",
+        "lxc.log.file",
+        "lxc.start.auto",
+        "lxc.start.delay",
+        "lxc.start.order",
+        "lxc.group",
+        "lxc.environment",
+        "lxc.ephemeral",
+        "lxc.sched.core",
+        "lxc.environment.runtime",
+        "lxc.environment.hooks",
+        "lxc.monitor.unshare",
+        "lxc.monitor.signal.pdeath",
+        "lxc.time.offset.boot",
+        "lxc.time.offset.monotonic",
+    ]
 )
 RAW_PREFIXES = ("lxc.cgroup.", "lxc.cgroup2.", "lxc.prlimit.", "lxc.net.", "lxc.sysctl.", "lxc.proc.", "lxc.namespace.")
 
@@ -96,10 +143,8 @@ def parse(text: str, vmid: int | str) -> Config:
         if header := re.fullmatch(r"\[(pve:pending|[a-z][a-z0-9_\-]+)\]\s*", line, re.IGNORECASE):
             close()
             description = ""
-            if header[1].lower() == "pve:pending":
-                section = config.pending
-            else:
-                section = config.snapshots.setdefault(header[1], Section())
+            is_pending = header[1].lower() == "pve:pending"
+            section = config.pending if is_pending else config.snapshots.setdefault(header[1], Section())
         elif line.startswith("#"):
             description += decode_text(line[1:]) + "\n"
         elif raw := re.fullmatch(r"(lxc\.[a-z0-9_\-.]+)(?::|\s*=)\s*(.*?)\s*", line):

@@ -43,9 +43,7 @@ def create(request: Request) -> Outcome:
     config = Config()
     for key in sorted(changes.keys() - {"rootfs", "unprivileged"}):
         text = changes[key]
-        config.current.values[key] = (
-            normalise.network(key, text) if key.startswith("net") else normalise.value(node, key, text)
-        )
+        config.current.values[key] = normalise.network(key, text) if key.startswith("net") else normalise.value(node, key, text)
     if unprivileged:
         config.current.values["unprivileged"] = "1"
     values = config.current.values
@@ -103,9 +101,7 @@ def _locked() -> Config:
     return config
 
 
-def _fill(
-    node: Node, vmid: str, config: Config, rootfs: str, archive: str, task: Task, made: list[str], request: Request
-) -> None:
+def _fill(node: Node, vmid: str, config: Config, rootfs: str, archive: str, task: Task, made: list[str], request: Request) -> None:
     values = config.current.values
     _allocate(node, vmid, config, rootfs, task, made)
     for volume, _target, _read_only in lxc_config.bind_mounts(values):

@@ -101,18 +101,17 @@ _LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-]{0,61}[a-zA-Z0-9])?"
 FORMATS: dict[str, Callable[[str], None]] = {
     "pve-vmid": _matches(r"[1-9][0-9]{2,8}", "value does not look like a valid VM ID\n"),
     "pve-node": _matches(_LABEL, "value does not look like a valid node name\n"),
-    "pve-storage-id": _matches(
-        r"[a-z][a-z0-9\-_.]*[a-z0-9]", "storage ID '{0}' contains illegal characters\n", re.IGNORECASE
-    ),
+    "pve-storage-id": _matches(r"[a-z][a-z0-9\-_.]*[a-z0-9]", "storage ID '{0}' contains illegal characters\n", re.IGNORECASE),
     "pve-volume-id": _matches(r"[a-zA-Z][a-zA-Z0-9\-_.]*[a-zA-Z0-9]:.+", "unable to parse volume ID '{0}'\n"),
     "pve-configid": _matches(r"[a-z][a-z0-9_-]+", "invalid configuration ID '{0}'\n", re.IGNORECASE),
     "pve-tag": _matches(r"[a-z0-9_][a-z0-9_\-+.]*", "invalid characters in tag\n", re.IGNORECASE | re.ASCII),
     "pve-poolid": _matches(r"[A-Za-z0-9.\-_]+(?:/[A-Za-z0-9.\-_]+)*", "value does not look like a valid pool name\n"),
     "dns-name": _matches(rf"{_LABEL}(?:\.{_LABEL})*", "value does not look like a valid DNS name\n"),
     "mac-addr": _matches(
-        r"[a-f0-9][02468ace](?::[a-f0-9]{2}){5}", "value does not look like a valid unicast MAC address\n",
+        r"[a-f0-9][02468ace](?::[a-f0-9]{2}){5}",
+        "value does not look like a valid unicast MAC address\n",
         re.IGNORECASE,
-    ),  # fmt: skip
+    ),
     "disk-size": _matches(r"\d+(?:\.\d+)?[KMGT]?", "value does not look like a valid disk size: {0}\n"),
     "pve-lxc-mp-string": _illegal_sequences,
     "pve-lxc-dev-string": _device,
@@ -170,9 +169,7 @@ def parse_property_string(spec: Mapping[str, Mapping[str, Any]], text: str, path
     return found
 
 
-def print_property_string(
-    parts: Mapping[str, str], first: tuple[str, ...] = (), default_key: str | None = None
-) -> str:
+def print_property_string(parts: Mapping[str, str], first: tuple[str, ...] = (), default_key: str | None = None) -> str:
     """Return the property string: keys of ``first``, then the rest sorted; the default key is written without a name."""
     names = [name for name in first if name in parts] + sorted(name for name in parts if name not in first)
     return ",".join(parts[name] if name == default_key else f"{name}={parts[name]}" for name in names)
@@ -184,4 +181,3 @@ def parse_or_refuse(spec: Mapping[str, Mapping[str, Any]], text: str, path: str)
         return parse_property_string(spec, text, path)
     except ValueError as error:
         raise bad_parameters({path: f"invalid format - {error}"}) from error
-

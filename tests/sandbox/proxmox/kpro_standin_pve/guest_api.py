@@ -98,9 +98,7 @@ def _interface(link: dict[str, Any]) -> dict[str, Any]:
     for address in link.get("addr_info", []):
         kind = "inet" if address["family"] == "inet" else "inet6"
         row.setdefault(kind, f"{address['local']}/{address['prefixlen']}")
-        row["ip-addresses"].append(
-            {"ip-address": address["local"], "ip-address-type": kind, "prefix": str(address["prefixlen"])}
-        )
+        row["ip-addresses"].append({"ip-address": address["local"], "ip-address-type": kind, "prefix": str(address["prefixlen"])})
     return row
 
 
@@ -130,10 +128,7 @@ def get_resources(request: Request) -> list[dict[str, Any]]:
             for name, found in storage.storages(node).items()
         ]  # fmt: skip
     if kind in (None, "node"):
-        rows += [
-            {"id": f"node/{name}", "node": name, "type": "node", "status": _online(node, name)}
-            for name in cluster_nodes(node)
-        ]
+        rows += [{"id": f"node/{name}", "node": name, "type": "node", "status": _online(node, name)} for name in cluster_nodes(node)]
     return rows
 
 
@@ -184,7 +179,5 @@ def get_task_status(request: Request) -> dict[str, Any]:
 def get_task_log(request: Request) -> Any:
     """Return lines of a task's log; ``limit`` 0 means all."""
     limit = request.get("limit")
-    rows, total = tasks.log(
-        request.node, request["upid"], int(request.get("start") or 0), 50 if limit is None else int(limit)
-    )
+    rows, total = tasks.log(request.node, request["upid"], int(request.get("start") or 0), 50 if limit is None else int(limit))
     return Listed(rows, total)

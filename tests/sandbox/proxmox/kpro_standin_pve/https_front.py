@@ -93,7 +93,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             data = self._data(method, path, parameters)
         except Unauthorized as error:
-            refusal = {"data": None, "message": f"{error}\n"} if error.body else None
+            refusal: dict[str, Any] | None = {"data": None, "message": f"{error}\n"} if error.body else None
             self._send(401, str(error), refusal)
         except ApiError as error:
             refusal = {"data": None, "message": f"{error.message}\n", **({"errors": error.errors} if error.errors else {})}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 from . import config_api, guest_os, lxc_config, normalise, storage, store
 from .config_file import Config
@@ -69,9 +70,7 @@ def _hook(node: Node, vmid: str, config: Config, phase: str) -> None:
     if code:
         shown = storage.volume_path(node, volid)
         # The blank at the end is a line break of the inner error in Proxmox.
-        raise failed(
-            f"hookscript error for {vmid} on {phase}: command '{shown} {vmid} {phase}' failed: exit code {code} "
-        )
+        raise failed(f"hookscript error for {vmid} on {phase}: command '{shown} {vmid} {phase}' failed: exit code {code} ")
 
 
 def stop(node: Node, vmid: str, skip_lock: bool = False) -> None:
@@ -191,13 +190,18 @@ def boot_order(node: Node) -> list[tuple[float, str, int]]:
         values = store.load(node, vmid).current.values
         if not normalise.flag(values, "onboot") or normalise.flag(values, "template"):
             continue
-        parts = dict(
-            part.split("=", 1) if "=" in part else ("order", part)
-            for part in values.get("startup", "").split(",")
-            if part
-        )
+        named = (part if "=" in part else f"order={part}" for part in values.get("startup", "").split(",") if part)
+        parts = {name: number for name, _equals, number in (part.partition("=") for part in named)}
         found.append((float(parts.get("order", "inf")), int(vmid), int(parts.get("up", "0"))))
     return [(order, str(vmid), delay_s) for order, vmid, delay_s in sorted(found)]
+
+
+def _start_work(vmid: str) -> Callable[[Task, Node], None]:
+    return lambda task, node: start(node, vmid, task)
+
+
+def _shutdown_work(vmid: str) -> Callable[[Task, Node], None]:
+    return lambda _task, node: shutdown(node, vmid, DEFAULT_SHUTDOWN_S, force=True)
 
 
 @route("POST", "/nodes/{node}/startall")
@@ -209,7 +213,7 @@ def start_all(request: Request) -> Outcome:
             if node.driver.is_running(node, vmid):
                 continue
             task.log(f"Starting CT {vmid}")
-            outcome = run_task(node, "vzstart", vmid, lambda inner, of_node, id=vmid: start(of_node, id, inner))
+            outcome = run_task(node, "vzstart", vmid, _start_work(vmid))
             if not outcome.is_success:
                 task.log(f"Starting CT {vmid} failed: {outcome.exitstatus}")
             time.sleep(delay_s)
@@ -225,9 +229,6 @@ def stop_all(request: Request) -> Outcome:
         for vmid in reversed(store.container_ids(node)):
             if node.driver.is_running(node, vmid):
                 task.log(f"Stopping CT {vmid} (timeout = {DEFAULT_SHUTDOWN_S} seconds)")
-                run_task(
-                    node, "vzshutdown", vmid,
-                    lambda _inner, of_node, id=vmid: shutdown(of_node, id, DEFAULT_SHUTDOWN_S, force=True),
-                )  # fmt: skip
+                run_task(node, "vzshutdown", vmid, _shutdown_work(vmid))
 
     return run_task(request.node, "stopall", "", work, request.echo, request.wait)

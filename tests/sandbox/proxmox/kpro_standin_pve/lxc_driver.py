@@ -29,7 +29,6 @@ FILTERS = {"tzst": "zstd", "tgz": "gzip", "txz": "xz", "tbz2": "bzip2"}
 LOG = "/run/kpro-standin/lxc-{0}.log"
 
 
-
 def run(*argv: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
     """Run a program without a shell and return what it said."""
     return subprocess.run(argv, text=True, capture_output=True, check=False, timeout=timeout_s, stdin=subprocess.DEVNULL)
@@ -108,9 +107,7 @@ class LxcDriver:
 
         if key.startswith("dev"):
             device = devices.resolve(node, key, value)
-            source = _make_node(
-                lxc_config.passthrough_dir(node, vmid), device, normalise.flag(config.current.values, "unprivileged")
-            )
+            source = _make_node(lxc_config.passthrough_dir(node, vmid), device, normalise.flag(config.current.values, "unprivileged"))
             hotplug.bind(pid, source, device.path, read_only=False)
             return
         parts = normalise.parts_of(key, value)

@@ -99,9 +99,7 @@ def get_storages(request: Request) -> list[dict[str, Any]]:
     return [
         storage.status(node, found)
         for found in storage.storages(node).values()
-        if (name is None or found.name == name)
-        and (wanted is None or wanted & set(found.contents))
-        and (found.is_enabled or not request.flag("enabled"))
+        if (name is None or found.name == name) and (wanted is None or wanted & set(found.contents)) and (found.is_enabled or not request.flag("enabled"))
     ]
 
 
@@ -120,9 +118,7 @@ def get_content(request: Request) -> list[dict[str, Any]]:
     """Return volumes and templates of a storage."""
     node = request.node
     rows = []
-    for volume in storage.contents(
-        node, storage.get(node, request["storage"]), request.get("content"), request.get("vmid")
-    ):
+    for volume in storage.contents(node, storage.get(node, request["storage"]), request.get("content"), request.get("vmid")):
         row: dict[str, Any] = {
             "volid": volume.volid, "content": volume.content, "format": volume.format, "size": volume.size,
             "ctime": volume.ctime,
@@ -182,10 +178,7 @@ def template_index(node: Node) -> dict[str, dict[str, str]]:
 @route("GET", "/nodes/{node}/aplinfo")
 def get_aplinfo(request: Request) -> list[dict[str, Any]]:
     """Return the templates that can be fetched."""
-    return [
-        {"template": name, **{key: text for key, text in entry.items() if key != "source"}}
-        for name, entry in sorted(template_index(request.node).items())
-    ]
+    return [{"template": name, **{key: text for key, text in entry.items() if key != "source"}} for name, entry in sorted(template_index(request.node).items())]
 
 
 @route("POST", "/nodes/{node}/aplinfo")

@@ -16,6 +16,7 @@ from .errors import bad_parameters, failed, forbidden
 from .formats import parse_boolean, parse_or_refuse, parse_property_string, print_property_string, split_list
 from .node import Node
 
+INTEGER: Mapping[str, Any] = {"type": "integer"}
 MAC_PREFIX = "BC:24:11"
 NOT_OPTIONS = frozenset({"node", "vmid", "digest", "delete", "revert"})
 
@@ -138,7 +139,7 @@ def _check_features(text: str, unprivileged: bool) -> None:
 
 def typed(key: str, text: str) -> int | str:
     """Return a stored value as the API gives it: integers and booleans as numbers, the rest as text."""
-    spec = {"type": "integer"} if key == "snaptime" else schema.spec_of(properties(), key)
+    spec = INTEGER if key == "snaptime" else schema.spec_of(properties(), key)
     if spec and spec.get("type") in ("integer", "boolean"):
         number = parse_boolean(text) if spec["type"] == "boolean" else None
         if number is not None:

@@ -60,7 +60,7 @@ def find(method: str, path: str) -> Call | None:
     return None
 
 
-def spec_of(properties: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any] | None:
+def spec_of(properties: Mapping[str, Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
     """Return the specification of a key, numbered keys included (``dev3`` is ``dev[n]``)."""
     if name in properties and "[" not in name:
         return properties[name]
@@ -109,21 +109,19 @@ def _check_bounds(text: str, spec: Mapping[str, Any]) -> str | None:
     return None
 
 
-def check_properties(
-    properties: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any], path: str = ""
-) -> dict[str, str]:
+def check_properties(properties: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any], path: str = "") -> dict[str, str]:
     """Return all errors of an object, by full name (``dev0.mode``)."""
     errors: dict[str, str] = {}
     prefix = f"{path}." if path else ""
     for name, value in values.items():
-        spec = spec_of(properties, name)  # type: ignore[arg-type]
+        spec = spec_of(properties, name)
         reason = UNKNOWN if spec is None else check_value(prefix + name, value, spec)
         if reason is not None:
             errors[prefix + name] = reason
         elif spec and "requires" in spec and spec["requires"] not in values:
             errors[prefix + spec["requires"]] = f"missing property required by '{name}'"
-    for name, spec in properties.items():
-        if not spec.get("optional") and name not in values and "[" not in name:
+    for name, declared in properties.items():
+        if not declared.get("optional") and name not in values and "[" not in name:
             errors[prefix + name] = MISSING
     return errors
 

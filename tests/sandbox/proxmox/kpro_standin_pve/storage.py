@@ -8,6 +8,7 @@ Labelled stand-in: a volume is always a folder, whatever the storage's type says
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -144,10 +145,9 @@ def free(node: Node, volid: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     (folder.parent / f"{SIZE_FILE}-{folder.name}").unlink(missing_ok=True)
     if folder.parent.parent.name == "images":
-        try:
+        # Another volume of the container may still be there.
+        with contextlib.suppress(OSError):
             folder.parent.rmdir()
-        except OSError:
-            pass  # another volume of the container is still there
 
 
 def size_text(size_bytes: int) -> str:
@@ -207,9 +207,7 @@ def _disks(node: Node, storage: Storage) -> list[Volume]:
         size = folder.parent / f"{SIZE_FILE}-{folder.name}"
         size_bytes = int(size.read_text(encoding="ascii")) if size.exists() else 0
         form = "raw" if is_dir else "subvol"
-        found.append(
-            Volume(f"{storage.name}:{name}", "rootdir", form, size_bytes, int(folder.stat().st_ctime), int(match[1]))
-        )
+        found.append(Volume(f"{storage.name}:{name}", "rootdir", form, size_bytes, int(folder.stat().st_ctime), int(match[1])))
     return found
 
 
@@ -218,11 +216,7 @@ def contents(node: Node, storage: Storage, content: str | None, vmid: str | None
     if content is not None and content not in CONTENT_TYPES:
         raise bad_parameters({"content": f"invalid format - invalid content type '{content}'\n"})
     found = _disks(node, storage) + _templates(node, storage)
-    return [
-        volume
-        for volume in found
-        if (content is None or volume.content == content) and (vmid is None or str(volume.vmid) == vmid)
-    ]
+    return [volume for volume in found if (content is None or volume.content == content) and (vmid is None or str(volume.vmid) == vmid)]
 
 
 def rootfs_folder(node: Node, rootfs: str) -> Path:

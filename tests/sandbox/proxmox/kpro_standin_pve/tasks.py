@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -111,13 +112,16 @@ def run_task(
         os.close(readable)
         try:
             os.setsid()
-            _work_in_child(node, kind, target, work, writable)
+            # Nobody waits for a task in the background: one more process between, so that it is not left a zombie.
+            if wait or os.fork() == 0:
+                _work_in_child(node, kind, target, work, writable)
         finally:
             os._exit(0)
     os.close(writable)
     with os.fdopen(readable, encoding="utf-8", errors="replace") as pipe:
         upid = pipe.readline().rstrip("\n")
         if not wait:
+            os.waitpid(child, 0)
             return Outcome(upid, "")
         for line in pipe:
             if echo:
@@ -136,10 +140,9 @@ def _work_in_child(node: Node, kind: str, target: str, work: Callable[[Task, Nod
     file.touch(mode=0o640)
 
     def tell(line: str) -> None:
-        try:
+        # When nobody listens any more, the log still has it.
+        with contextlib.suppress(BrokenPipeError):
             os.write(writable, f"{line}\n".encode(errors="surrogateescape"))
-        except BrokenPipeError:
-            pass  # nobody listens any more: the log has it
 
     tell(upid)
     task = Task(file, tell)

@@ -119,7 +119,9 @@ def _rows_of_guests(answer: dict[str, Any]) -> Any:
     """Return a body; a list of guests in the order of their numbers, without the one that only the recording had."""
     body = answer.get("body")
     rows = body.get("data") if isinstance(body, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and "volid" in row or "cpus" in row for row in rows):
+    if not isinstance(body, dict) or not isinstance(rows, list):
+        return body
+    if not all(isinstance(row, dict) and row.keys() & {"volid", "cpus"} for row in rows):
         return body
     return {**body, "data": sorted((row for row in rows if row.get("vmid") != 101), key=lambda row: str(row.get("vmid")))}
 
