@@ -11,6 +11,7 @@ Without root, most of it runs in a temporary folder with containers that only re
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,12 +37,24 @@ def judge(report: engine.Report, lane: str) -> None:
     assert not stale, f"{report.scenario}: steps {stale} are equal, take them out of replay/scope.py"
 
 
-@pytest.mark.parametrize(("name", "steps"), INLINE, ids=[name for name, _steps in INLINE])
-def test_a_recorded_scenario_gets_the_recorded_answers(name: str, steps: list[dict[str, Any]], tmp_path: Path) -> None:
-    node, _driver = inline.make_node(tmp_path)
+@pytest.fixture(scope="module")
+def fixtures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the files of a node on which the recorded fixtures were played."""
+    root = tmp_path_factory.mktemp("node") / "root"
+    inline.lay_out(root)
+    node, _driver = inline.make_node(root)
     player = engine.Player(node, inline.InlineCommands(node))
-    for fixture, fixture_steps in engine.scenarios(("fixture",)):
-        assert not player.play(fixture, fixture_steps, {}).different
+    for name, steps in engine.scenarios(("fixture",)):
+        judge(player.play(name, steps, {}), scope.INLINE)
+    shutil.rmtree(root / "var/lib/vz/template")
+    return root
+
+
+@pytest.mark.parametrize(("name", "steps"), INLINE, ids=[name for name, _steps in INLINE])
+def test_a_recorded_scenario_gets_the_recorded_answers(name: str, steps: list[dict[str, Any]], fixtures: Path, tmp_path: Path) -> None:
+    shutil.copytree(fixtures, tmp_path / "root", symlinks=True)
+    node, _driver = inline.make_node(tmp_path / "root")
+    player = engine.Player(node, inline.InlineCommands(node))
     report = player.play(name, steps, scope.skipped(steps, scope.INLINE))
     judge(report, scope.INLINE)
     assert report.equal

@@ -90,25 +90,25 @@ class MemoryDriver:
         """Nothing is kept."""
 
 
-def make_node(root: Path) -> tuple[Node, MemoryDriver]:
-    """Lay out a node below ``root`` with what the recordings take for granted."""
-    for folder in ("etc/pve/nodes", "srv", "dev/nvidia-caps", "dev/fd", "sys/class/net/vmbr0", "run", "var/lib/vz/images"):
+def lay_out(root: Path) -> None:
+    """Lay out a node's files below ``root``: all that the recordings take for granted but the containers."""
+    for folder in ("srv", "dev/nvidia-caps", "dev/fd", "sys/class/net/vmbr0", "run", "root", "tmp", "var/lib/vz/images", "var/lib/vz/snippets"):
         (root / folder).mkdir(parents=True)
-    cache = root / "var/lib/vz/template/cache"
-    cache.mkdir(parents=True)
-    (cache / TEMPLATE).touch()
-    os.truncate(cache / TEMPLATE, TEMPLATE_BYTES)
+    (root / f"etc/pve/nodes/{NODE_NAME}/lxc").mkdir(parents=True)
+    (root / "etc/pve/lxc").symlink_to(f"nodes/{NODE_NAME}/lxc")
     for name in DEVICES:
         # Any character device will do: no recorded answer shows numbers.
         (root / "dev" / name).symlink_to("/dev/null")
+
+
+def make_node(root: Path) -> tuple[Node, MemoryDriver]:
+    """Return the node whose files lie below ``root``, with its template (a hole of the recorded size)."""
+    template = root / "var/lib/vz/template/cache" / TEMPLATE
+    template.parent.mkdir(parents=True, exist_ok=True)
+    template.touch()
+    os.truncate(template, TEMPLATE_BYTES)
     driver = MemoryDriver(root / "run")
-    node = Node(root, NODE_NAME, driver, lock_wait_s=0.2)
-    node.config_path("1").parent.mkdir(parents=True)
-    (root / "etc/pve/lxc").symlink_to(f"nodes/{NODE_NAME}/lxc")
-    (root / "root").mkdir()
-    (root / "tmp").mkdir()
-    (root / "var/lib/vz/snippets").mkdir()
-    return node, driver
+    return Node(root, NODE_NAME, driver, lock_wait_s=0.2), driver
 
 
 class InlineCommands:
