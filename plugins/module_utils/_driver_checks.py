@@ -11,6 +11,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import vm_words
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import Flavour, version_key
 
 # PCI device ids from here on are Turing or newer: TU10x starts at 0x1e02, Volta ends at 0x1df6.
@@ -74,10 +75,10 @@ def check_node(wanted: Wanted, present: Present) -> None:
     :raises KproError: naming what is in the way.
     """
     check_sources(wanted, present, "gpu_node__driver_source")
-    vfio = [gpu.bus_id for gpu in present.pci if gpu.driver == "vfio-pci"]
+    vfio = [gpu for gpu in present.pci if gpu.driver == "vfio-pci"]
     if vfio and len(vfio) == len(present.pci):
         raise KproError(
-            f"GPU {', '.join(vfio)}",
+            f"GPU {', '.join(gpu.bus_id + vm_words(gpu) for gpu in vfio)}",
             "it is bound to vfio-pci, for use in a VM",
             "Remove it from the VM (hostpci) and from vfio-pci's ids, then reboot the node",
         )

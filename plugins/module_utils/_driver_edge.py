@@ -75,7 +75,7 @@ class DriverEdge:
         kind = change.action[0]
         if kind == "file":
             _, path, text = change.action
-            write_text_file(TextFile(path, text, 0o644, "root", "root"))
+            write_text_file(TextFile(path, text, files.mode_of(path), "root", "root"))
             if path == files.SYSUSERS:
                 self._command.check(["systemd-sysusers", path])
             if path.startswith(files.UNIT_FOLDER):

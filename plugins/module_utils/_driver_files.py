@@ -12,6 +12,7 @@ MODULES_LOAD = "/etc/modules-load.d/kpro-nvidia.conf"
 NODES_UNIT = "kpro-nvidia-devnodes.service"
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
 SYSUSERS = "/etc/sysusers.d/kpro-nvidia.conf"
+KERNEL_HOOK = "/etc/kernel/postinst.d/zz-kpro-nvidia"
 PREFERENCES = "/etc/apt/preferences.d/kpro-nvidia"
 UNIT_FOLDER = "/etc/systemd/system"
 _HEAD = "# Written by the Ansible collection kpro.llm; changes are undone at its next run.\n"
@@ -40,6 +41,28 @@ DRIVER_PACKAGES = (
     "nvidia-smi*",
     "nvidia-utils*",
 )
+
+
+def kernel_hook_text() -> str:
+    """Return the check that runs after a kernel package was installed, DKMS's own hook included (hooks run by name)."""
+    return (
+        "#!/bin/sh\n"
+        f"{_HEAD}"
+        "# A kernel without the NVIDIA module is noticed when it is installed, not after the reboot.\n"
+        "kernel=$1\n"
+        'if [ -n "$kernel" ] && ! dkms status -m nvidia -k "$kernel" 2> /dev/null | grep -q ": installed"; then\n'
+        '    text="kernel $kernel has no NVIDIA module: after a reboot into it no container has a GPU."\n'
+        '    text="$text Install proxmox-headers-$kernel and run dkms autoinstall -k $kernel, or: proxmox-boot-tool kernel pin $(uname -r)"\n'
+        '    echo "kpro.llm: $text" >&2\n'
+        '    logger -p daemon.warning -t kpro-nvidia "$text" || true\n'
+        "fi\n"
+        "exit 0\n"
+    )
+
+
+def mode_of(path: str) -> int:
+    """Return the permissions of one of the files."""
+    return 0o755 if path == KERNEL_HOOK else 0o644
 
 
 def preferences_text() -> str:
@@ -110,6 +133,7 @@ def node_files(minors: t.Sequence[int], persistence: bool, power_limit_w: int) -
         MODPROBE: modprobe_text(),
         PREFERENCES: preferences_text(),
         MODULES_LOAD: modules_load_text(),
+        KERNEL_HOOK: kernel_hook_text(),
         f"{UNIT_FOLDER}/{NODES_UNIT}": nodes_unit_text(minors),
     }
     if persistence:

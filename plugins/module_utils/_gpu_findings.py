@@ -10,7 +10,7 @@ import re
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import CONTROL_MINOR, NVIDIA_MAJOR, DeviceNode, Gpu, NvmlReport, PciGpu
-from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DriverVersion
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsEntry, DriverVersion, version_key
 
 # Xid numbers after which a GPU needs a reset, a reboot or a person; the others mean that a program failed.
 CRITICAL_XIDS = frozenset({48, 61, 62, 64, 69, 74, 79, 95, 109, 119, 120, 154})
@@ -79,9 +79,33 @@ def binding_findings(gpus: t.Iterable[PciGpu]) -> list[Finding]:
         "vfio-pci": "Take it out of the VM's hostpci and of vfio-pci's ids, then reboot the node",
         "nouveau": "nouveau lets go at the next reboot once it is blacklisted and the initramfs is rebuilt",
     }
-    return [
-        Finding("foreign_driver", "error", f"GPU {gpu.bus_id}", f"it is bound to {gpu.driver}", remedies[gpu.driver]) for gpu in gpus if gpu.driver in remedies
-    ]
+    found = []
+    for gpu in gpus:
+        what = f"GPU {gpu.bus_id}"
+        if gpu.driver in remedies:
+            found.append(Finding("foreign_driver", "error", what, f"it is bound to {gpu.driver}{vm_words(gpu)}", remedies[gpu.driver]))
+        elif gpu.vms:
+            reason = f"it would be taken away when a VM starts{vm_words(gpu)}"
+            found.append(Finding("claimed_by_vm", "error", what, reason, "Remove it from the VM's hostpci"))
+    return found
+
+
+def vm_words(gpu: PciGpu) -> str:
+    """Return the VMs that claim a GPU, as the end of a sentence; empty if there are none."""
+    return f" (hostpci of VM {', '.join(map(str, gpu.vms))})" if gpu.vms else ""
+
+
+def kernel_findings(kernels: t.Sequence[str], running: str, dkms: t.Iterable[DkmsEntry], version: str | None) -> list[Finding]:
+    """Return whether the kernel that the next boot takes lacks the module.
+
+    :param version: the driver's, None if there is none or DKMS does not keep it.
+    """
+    newest = max(kernels, key=version_key)
+    built = {entry.kernel for entry in dkms if entry.version == version and entry.state == "installed"}
+    if not built or newest in built or newest == running:
+        return []
+    remedy = f"Run gpu_node again, or keep the running kernel: proxmox-boot-tool kernel pin {running}"
+    return [Finding("next_kernel_without_module", "warning", f"kernel {newest}", f"DKMS has no module of driver {version} for it", remedy)]
 
 
 def node_findings(nodes: t.Sequence[DeviceNode], majors: t.Mapping[str, int], gpus: t.Sequence[Gpu], place: str) -> list[Finding]:

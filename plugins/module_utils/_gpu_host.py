@@ -23,6 +23,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import (
     dkms_entries,
     flavour_of_license,
     gpu_information,
+    hostpci_addresses,
     library_version,
     loaded_driver,
     loaded_modules,
@@ -101,13 +102,19 @@ class GpuHost:
 
     def pci(self) -> tuple[PciGpu, ...]:
         """Return NVIDIA's display and compute controllers on the PCI bus."""
-        found = []
+        found, claims = [], self._claims()
         for place in sorted((self._root / "sys/bus/pci/devices").glob("*")):
             if _read(place / "vendor").strip() == _NVIDIA_VENDOR and _read(place / "class").strip().startswith(_DISPLAY_CLASSES):
                 driver = place / "driver"
                 name = os.path.basename(os.readlink(driver)) if driver.is_symlink() else None
-                found.append(PciGpu(place.name, _read(place / "device").strip(), name))
+                vms = tuple(vm for vm, addresses in claims.items() if any(place.name.startswith(address) for address in addresses))
+                found.append(PciGpu(place.name, _read(place / "device").strip(), name, vms))
         return tuple(found)
+
+    def _claims(self) -> dict[int, tuple[str, ...]]:
+        """Return the PCI addresses that this node's VMs pass through."""
+        folder = self._root / "etc/pve/qemu-server"
+        return {int(path.stem): hostpci_addresses(_read(path)) for path in sorted(folder.glob("*.conf")) if path.stem.isdigit()}
 
     def proc_gpus(self) -> tuple[Gpu, ...]:
         """Return the GPUs below /proc/driver/nvidia/gpus, which need neither library nor device node."""

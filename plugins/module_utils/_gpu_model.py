@@ -79,8 +79,9 @@ class DeviceNode:
 
 @dataclasses.dataclass(frozen=True)
 class PciGpu:
-    """A display or compute controller of NVIDIA on the PCI bus, and the kernel driver that holds it."""
+    """A display or compute controller of NVIDIA on the PCI bus, the kernel driver that holds it, and VMs that claim it."""
 
     bus_id: str
     device_id: str
     driver: str | None
+    vms: tuple[int, ...] = ()

@@ -86,6 +86,20 @@ def bus_id(text: str) -> str:
     return f"{int(found[1] or '0', 16):04x}:{found[2]}:{found[3]}.{found[4]}"
 
 
+def hostpci_addresses(config: str) -> tuple[str, ...]:
+    """Return the PCI addresses that a VM's configuration passes through, as ``0000:41:00`` (all functions) or ``0000:41:00.0``.
+
+    Snapshots, which follow in sections of their own, don't count.
+    """
+    current = re.split(r"^\[", config, maxsplit=1, flags=re.MULTILINE)[0]
+    found = []
+    for value in re.findall(r"^hostpci\d+:\s*(.+)$", current, re.MULTILINE):
+        parts = dict(part.partition("=")[::2] if "=" in part else ("host", part) for part in value.strip().split(","))
+        for address in filter(None, parts.get("host", "").split(";")):
+            found.append(address if address.count(":") == 2 else f"0000:{address}")
+    return tuple(address.lower() for address in found)
+
+
 def checksum_of(text: str, file_name: str) -> str | None:
     """Return the SHA-256 that a vendor's checksum file (``HASH  NAME`` lines, or one bare hash) gives for a file."""
     for line in text.splitlines():

@@ -86,11 +86,11 @@ driver:
     dkms: [{version: 580.173.02, kernel: 6.14.8-2-pve, state: installed}]
     nvml_error: ""
 pci:
-  description: NVIDIA's controllers on the PCI bus, with the kernel driver that holds each.
+  description: NVIDIA's controllers on the PCI bus, with the kernel driver that holds each and the VMs that claim it (hostpci).
   returned: always
   type: list
   elements: dict
-  sample: [{bus_id: "0000:41:00.0", device_id: "0x2230", driver: nvidia}]
+  sample: [{bus_id: "0000:41:00.0", device_id: "0x2230", driver: nvidia, vms: []}]
 nodes:
   description: The device nodes. C(opened) is V(ok) or the name of the error that opening it gives.
   returned: always
@@ -158,6 +158,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import (
     Versions,
     binding_findings,
+    kernel_findings,
     node_findings,
     nvml_findings,
     version_findings,
@@ -226,7 +227,7 @@ def observe(holders: bool) -> dict[str, t.Any]:
         gpu_host.library("libcuda.so.1"),
     )
     report, pci, nodes, majors = ask(command), gpu_host.pci(), gpu_host.nodes(), gpu_host.majors()
-    known = gpu_host.proc_gpus()
+    known, dkms = gpu_host.proc_gpus(), () if in_container else gpu_host.dkms()
     messages = None if in_container else gpu_host.kernel_messages()
     source, gpus = merged_gpus(report, known, pci, [node.path for node in nodes] if in_container else None)
     events = xid_events(messages or "")
@@ -241,6 +242,7 @@ def observe(holders: bool) -> dict[str, t.Any]:
         *nvml_findings(report, versions.loaded, 0 if in_container else len(known)),
         *version_findings(versions, place),
         *binding_findings(pci),
+        *([] if in_container else kernel_findings(gpu_host.kernels(), gpu_host.kernel, dkms, versions.on_disk.version if versions.on_disk else None)),
         *(node_findings(nodes, majors, gpus, place) if versions.loaded else []),
         *xid_findings(events),
     ]
@@ -258,7 +260,7 @@ def observe(holders: bool) -> dict[str, t.Any]:
             "cuda_library": versions.cuda_library,
             "cuda_version": report.cuda_version,
             "modules": sorted(name for name in gpu_host.modules() if name.startswith(("nvidia", "nouveau", "vfio"))),
-            "dkms": [] if in_container else [dataclasses.asdict(entry) for entry in gpu_host.dkms()],
+            "dkms": [dataclasses.asdict(entry) for entry in dkms],
             "nvml_error": report.error,
         },
         "pci": [dataclasses.asdict(gpu) for gpu in pci],

@@ -62,6 +62,7 @@ def test_fresh_node() -> None:
         ("install", "open"),
         ("load",),
         ("file", files.MODULES_LOAD),
+        ("file", files.KERNEL_HOOK),
         ("file", f"/etc/systemd/system/{files.NODES_UNIT}"),
         ("file", files.SYSUSERS),
         ("file", f"/etc/systemd/system/{files.PERSISTENCE_UNIT}"),

@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils import _gpu_findings as findings
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import DeviceNode, Gpu, NvmlReport, PciGpu
-from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DriverVersion
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsEntry, DriverVersion
 
 MAJORS = {"nvidia": 195, "nvidiactl": 195, "nvidia-uvm": 511}
 GPU = Gpu(uuid="GPU-1", bus_id="0000:41:00.0", minor=0)
@@ -101,6 +101,28 @@ def test_nothing_differs_where_nothing_is_loaded() -> None:
 def test_binding_to_vfio_and_nouveau() -> None:
     gpus = [PciGpu("0000:41:00.0", "0x2230", "vfio-pci"), PciGpu("0000:61:00.0", "0x2230", "nvidia"), PciGpu("0000:81:00.0", "0x2230", "nouveau")]
     assert [finding.what for finding in findings.binding_findings(gpus)] == ["GPU 0000:41:00.0", "GPU 0000:81:00.0"]
+
+
+def test_vms_that_claim_a_gpu_are_named() -> None:
+    held = findings.binding_findings([PciGpu("0000:41:00.0", "0x2230", "vfio-pci", (100, 101))])
+    assert held[0].reason == "it is bound to vfio-pci (hostpci of VM 100, 101)"
+    waiting = findings.binding_findings([PciGpu("0000:41:00.0", "0x2230", "nvidia", (100,))])
+    assert (waiting[0].kind, waiting[0].reason) == ("claimed_by_vm", "it would be taken away when a VM starts (hostpci of VM 100)")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "built", "kinds"),
+    [
+        (["6.14.8-2-pve", "6.17.2-1-pve"], ["6.14.8-2-pve"], ["next_kernel_without_module"]),
+        (["6.14.8-2-pve", "6.17.2-1-pve"], ["6.14.8-2-pve", "6.17.2-1-pve"], []),
+        (["6.8.12-11-pve", "6.14.8-2-pve"], ["6.14.8-2-pve"], []),
+        (["6.14.8-2-pve", "6.17.2-1-pve"], [], []),
+    ],
+    ids=["not built", "built", "only an older one", "not kept by DKMS"],
+)
+def test_next_kernel(kernels: list[str], built: list[str], kinds: list[str]) -> None:
+    dkms = [DkmsEntry("580.173.02", kernel, "installed") for kernel in built]
+    assert [finding.kind for finding in findings.kernel_findings(kernels, "6.14.8-2-pve", dkms, "580.173.02")] == kinds
 
 
 def test_nvml_findings() -> None:

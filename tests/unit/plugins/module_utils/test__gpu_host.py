@@ -92,7 +92,8 @@ def test_pci(root: pathlib.Path) -> None:
         write(devices / name / "class", f"{kind}\n")
         write(devices / name / "device", "0x2230\n")
     (devices / "0000:41:00.0/driver").symlink_to("../../../../bus/pci/drivers/vfio-pci")
-    assert host(root).pci() == (PciGpu("0000:41:00.0", "0x2230", "vfio-pci"), PciGpu("0000:61:00.0", "0x2230", None))
+    write(root / "etc/pve/qemu-server/100.conf", "hostpci0: 0000:41:00,pcie=1\n")
+    assert host(root).pci() == (PciGpu("0000:41:00.0", "0x2230", "vfio-pci", (100,)), PciGpu("0000:61:00.0", "0x2230", None))
 
 
 def test_proc_gpus(root: pathlib.Path) -> None:

@@ -102,6 +102,14 @@ def test_bus_id(given: str, wanted: str) -> None:
     assert text.bus_id(given) == wanted
 
 
+def test_hostpci_addresses() -> None:
+    config = (
+        "boot: order=scsi0\nhostpci0: 0000:41:00,pcie=1,x-vga=1\nhostpci1: host=61:00.0;61:00.1\nhostpci2: mapping=gpu1\n"
+        "[before-upgrade]\nhostpci0: 0000:81:00\n"
+    )
+    assert text.hostpci_addresses(config) == ("0000:41:00", "0000:61:00.0", "0000:61:00.1")
+
+
 def test_checksum_of_the_vendors_file() -> None:
     digest = "32c85d99b0f640c9501f61b39ddad208fd0288d015c4fbc5fd0435c07783fa77"
     name = "NVIDIA-Linux-x86_64-580.159.03.run"
