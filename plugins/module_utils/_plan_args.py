@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._plan_core import Outcome
@@ -71,8 +70,8 @@ def resolved_args(outcome: Outcome) -> dict[str, t.Any]:
 
 
 def _fraction(fraction: float) -> float:
-    """Six digits, rounded down: a rounded-up fraction could plan for memory that isn't there."""
-    return math.floor(fraction * 1e6 + 1e-6) / 1e6
+    """Twelve digits, which hides the noise of binary fractions and costs no token."""
+    return round(fraction, 12)
 
 
 def _request_limit(outcome: Outcome) -> int | None:

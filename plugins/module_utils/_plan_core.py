@@ -19,7 +19,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_weights import Layo
 
 # What the process itself takes before loading (CUDA context, NCCL): between 0.5 and 0.7 in start-up logs.
 CONTEXT_GIB = 0.65
-# What predicted weights miss at the time of sizing, fitted to start-up logs; weights from a log miss nothing.
+# Lost between "Load weight end" and the sizing on models with state, fitted to start-up logs; nothing is lost on others.
 AFTER_LOAD_GIB = 0.03
 # Below this low point a start is a risk: graphs and workspaces take 0.5 to 1.4 of it (start-up logs).
 SAFE_SLACK_GIB = 2.0
@@ -136,7 +136,7 @@ def evaluate(inputs: Inputs) -> Outcome:
     before = inputs.free_before_gib
     if before is None:
         before = min(card.free_mib for card in used) / 1024 - CONTEXT_GIB
-    after = before - weights.target_gib - (AFTER_LOAD_GIB if inputs.weights_gib is None else 0.0)
+    after = before - weights.target_gib - (AFTER_LOAD_GIB if inputs.model.linear else 0.0)
     if inputs.rules.draft_counted:
         after -= weights.draft_loaded_gib
     sizing = size(before, after, shape, resolved, inputs.rules)
