@@ -75,6 +75,15 @@ def remove_tree(path: Path) -> None:
         shutil.rmtree(path)
 
 
+def discard(path: Path) -> None:
+    """Remove a folder so that a kill in the middle leaves either all of it or nothing of it under its name."""
+    trash = path.with_name(f"{path.name}.discarded")
+    remove_tree(trash)
+    if path.exists():
+        path.rename(trash)
+        remove_tree(trash)
+
+
 def tail(path: Path, lines: int) -> str:
     """Return the last lines of a text file, empty if there is none."""
     try:

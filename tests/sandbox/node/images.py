@@ -88,7 +88,7 @@ def _run_build(what: str, command: list[str], log: Path, progress: bool, **envir
         assert process.stdout is not None
         for line in process.stdout:
             log_file.write(line)
-            step = re.match(r"I: (running apt-get update|downloading|extracting|installing|running --customize)", line)
+            step = re.match(r"I: (running apt-get update|downloading|extracting|installing)", line)
             if progress and step:
                 say(f"{what}: {line[3:].strip().rstrip('.')[:100]}")
     if process.wait():

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from node import cgroup, inside, layers, slirp, ssh
-from node.files import locked, remove_tree, say, tail
+from node.files import discard, locked, remove_tree, say, tail
 from node.folders import SOURCE, Folders, NodeFolder, SandboxError
 from node.images import Image, build_image, current_image
 from node.record import Record, Runtime
@@ -159,8 +159,8 @@ def up(folders: Folders, wanted: Wanted) -> Record:
         fresh = record is None
         if record is None:
             record = _new_record(folders, wanted)
-            remove_tree(folder.upper)
-            remove_tree(folder.data)
+            discard(folder.upper)
+            discard(folder.data)
         else:
             _refuse_other(record, wanted)
             record = replace(record, port=wanted.port or record.port, forwards=_merge(record.forwards, wanted.forwards))
@@ -327,8 +327,8 @@ def reset(folders: Folders, name: str) -> Record:
         )
         record = _new_record(folders, wanted)
         _end(folder, orderly=False)
-        remove_tree(folder.upper)
-        remove_tree(folder.data)
+        discard(folder.upper)
+        discard(folder.data)
         _check_ports(folders, record)
         _start(folders, folder, record, fresh=False)
         return record
@@ -345,7 +345,8 @@ def save_layer(folders: Folders, name: str, key: str) -> None:
             raise SandboxError(f"there is no node {name}")
         if not _end(folder, orderly=True):
             raise SandboxError(f"node {name} did not shut down in time, so its disk was not kept as a layer")
-        layers.store(folders, key, folder.upper, record)
+        # Without its record the node is gone: a kill in the middle must not leave one that starts with another disk.
         folder.record.unlink()
+        layers.store(folders, key, folder.upper, record)
         remove_tree(folder.path)
         ssh.write_client_files(folders)
