@@ -30,6 +30,7 @@ PATHS = [
     "/nodes/{node}/lxc/{vmid}/config",
     "/nodes/{node}/lxc/{vmid}/pending",
     "/nodes/{node}/lxc/{vmid}/interfaces",
+    "/nodes/{node}/lxc/{vmid}/resize",
     "/nodes/{node}/lxc/{vmid}/status",
     "/nodes/{node}/lxc/{vmid}/status/current",
     "/nodes/{node}/lxc/{vmid}/status/start",

@@ -23,6 +23,7 @@ MODULES = (
     ("/nodes/{node}/lxc/{vmid}/status/current", "guest_api"),
     ("/nodes/{node}/lxc/{vmid}/status", "lifecycle"),
     ("/nodes/{node}/lxc/{vmid}/interfaces", "guest_api"),
+    ("/nodes/{node}/lxc/{vmid}/resize", "resize"),
     ("/nodes/{node}/lxc/{vmid}", "lifecycle"),
     ("/nodes/{node}/lxc", "guest_api create"),
     ("/nodes/{node}/startall", "lifecycle"),
