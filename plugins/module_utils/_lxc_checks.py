@@ -112,6 +112,25 @@ def check_devices(wanted: t.Mapping[str, str], facts: Facts, required: bool) -> 
     return found
 
 
+def stale_devices(present: Present, facts: Facts) -> dict[str, str]:
+    """Return the passed NVIDIA device nodes that are no longer the node's own inside the running container, with the reason.
+
+    A driver that was loaded again may have another dynamic major; the container keeps the old one until its next start.
+    """
+    found = {}
+    for key, value in present.active.numbered("dev").items():
+        path = gpu_rules.device_path(value)
+        inside, here = facts.inside.get(path), (facts.paths or {}).get(path)
+        if inside is None or here is None or here.kind != "device" or not gpu_rules.is_nvidia_node(path):
+            continue
+        if inside.kind != "device":
+            found[key] = f"{path} is {'absent' if inside.kind == 'absent' else f'a {inside.kind}'} inside the container"
+        elif inside.numbers != here.numbers:
+            old, new = (":".join(map(str, state.numbers)) for state in (inside, here))
+            found[key] = f"{path} is {old} inside the container, {new} on {facts.node} since the driver was loaded again"
+    return found
+
+
 def check_bridge(key: str, value: str, facts: Facts) -> None:
     """Stop if a network interface names a bridge that the node lacks; Proxmox would write the change and then fail.
 

@@ -20,6 +20,7 @@ class Present:
 
     :param config: its configuration as it will be after the next start (pending changes counted).
     :param active: its configuration as it runs now.
+    :param pid: process id of its init on the node, 0 if it does not run or that is not known.
     """
 
     config: Config
@@ -27,7 +28,7 @@ class Present:
     running: bool = False
     lock: str = ""
     name: str = ""
-    managed_by_ha: bool = False
+    pid: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Facts:
     :param gpus: the node's GPUs; None if they are not known yet (check mode before the driver is installed).
     :param guests: the other guests of the node.
     :param paths: what is at the paths that matter (device nodes, sources of mounts).
+    :param inside: what is at the passed device nodes' paths in the running container.
     :param majors: character device majors and their drivers.
     :param bridges: whether the declared bridges exist.
     :param storages: storages of the node (only if a container is to be made).
@@ -64,6 +66,7 @@ class Facts:
     gpus: tuple[Gpu, ...] | None = None
     guests: tuple[Guest, ...] = ()
     paths: t.Mapping[str, FileState] | None = None
+    inside: t.Mapping[str, FileState] = dataclasses.field(default_factory=dict)
     majors: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
     bridges: t.Mapping[str, bool] = dataclasses.field(default_factory=dict)
     storages: Rows = ()

@@ -86,7 +86,7 @@ class Observer:
             running=status.get("status") == "running",
             lock=str(status.get("lock") or ""),
             name=str(status.get("name") or ""),
-            managed_by_ha=bool(int((status.get("ha") or {}).get("managed") or 0)),
+            pid=int(status.get("pid") or 0),
         )
 
     def address(self, vmid: int, config: cfg.Config) -> str:
@@ -121,6 +121,8 @@ class Observer:
         assert self._host is not None
         config = facts.present.config if facts.present else cfg.Config({})
         paths = {gpu_rules.device_path(value) for value in config.numbered("dev").values()}
+        passed = {gpu_rules.device_path(value) for value in facts.present.active.numbered("dev").values()} if facts.present else set()
+        pid = facts.present.pid if facts.present else 0
         if declared.gpus is not None:
             paths |= set(gpu_rules.nodes_for(facts.gpus or ()))
         paths |= {extra["path"] for extra in declared.devices or ()}
@@ -130,6 +132,7 @@ class Observer:
             facts,
             guests=self._guests(declared.vmid) if declared.gpus is not None else (),
             paths={path: self._host.look(path) for path in paths},
+            inside={path: self._host.look_inside(pid, path) for path in passed} if pid else {},
             majors=read_majors(self._host.majors_text()),
             bridges={bridge: self._host.has_bridge(bridge)} if bridge else {},
         )

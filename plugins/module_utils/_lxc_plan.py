@@ -112,7 +112,8 @@ def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan
     notes = [checks.check_privilege(declared, present, adopted)]
     folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, unprivileged, present.config.raw)
     resize, size_notes = _resize(declared, present)
-    waiting = _waiting(declared, facts, present, settings)
+    stale = checks.stale_devices(present, facts) if gpus is not None else {}
+    waiting = tuple(sorted({*_waiting(declared, facts, present, settings), *stale}))
     work = [
         *_make_folders(folders, root_ids(unprivileged, present.config.raw)),
         *(_replace_raw(declared, line, reason) for line, reason in raw.replaced),
@@ -123,7 +124,7 @@ def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan
     if changes:
         checks.check_lock(declared, present)
         notes += _check_result(declared, facts, present, settings)
-    notes += [*folder_notes, *size_notes, *_foreign_pending(present, settings, waiting)]
+    notes += [*stale.values(), *folder_notes, *size_notes, *_foreign_pending(present, settings, waiting)]
     if waits:
         notes.append(f"{declared.name} needs a restart so that {', '.join(waits)} take effect; allow it with restart: true")
     return LxcPlan(tuple(changes), tuple(note for note in notes if note), gpus, waits)

@@ -52,7 +52,12 @@ class Host:
             return FileState(path, "absent")
         mode = found.st_mode
         kind = "folder" if stat.S_ISDIR(mode) else "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "file"
-        return FileState(path, kind, stat.S_IMODE(mode), found.st_uid, found.st_gid)
+        numbers = (os.major(found.st_rdev), os.minor(found.st_rdev))
+        return FileState(path, kind, stat.S_IMODE(mode), found.st_uid, found.st_gid, numbers)
+
+    def look_inside(self, pid: int, path: str) -> FileState:
+        """Return what is at a path inside the container whose init has this process id."""
+        return self.look(f"/proc/{pid}/root{path}")
 
     def make_folder(self, path: str, uid: int, gid: int) -> None:
         """Make a folder 0755 with this owner; missing parents belong to root."""

@@ -15,13 +15,14 @@ DEFAULT_BASE = 100000  # PVE::LXC: unprivileged containers map 0..65535 to 10000
 
 @dataclasses.dataclass(frozen=True)
 class FileState:
-    """One look at a path of the node; ``kind`` is ``folder``, ``device``, ``file`` or ``absent``."""
+    """One look at a path of the node; ``kind`` is ``folder``, ``device``, ``file`` or ``absent``; ``numbers`` are a device's major and minor."""
 
     path: str
     kind: str
     mode: int = 0
     uid: int = 0
     gid: int = 0
+    numbers: tuple[int, int] = (0, 0)
 
 
 def root_ids(unprivileged: bool, raw: t.Iterable[tuple[str, str]] = ()) -> tuple[int, int]:

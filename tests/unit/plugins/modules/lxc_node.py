@@ -124,6 +124,12 @@ class LxcNode:
         found.write_text(content, encoding="utf-8")
         return found
 
+    def shows_inside(self, pid: int, device: str, major: int, minor: int) -> None:
+        """Let the running container, whose init has this process id, have a device node."""
+        self.file("pid", str(pid))
+        (self.root / f"proc/{pid}/root/dev").mkdir(parents=True, exist_ok=True)
+        self.device(f"proc/{pid}/root/dev/{device}", major, minor)
+
     def device(self, path: str, major: int, minor: int) -> None:
         """Make a character device node."""
         os.mknod(self.root / path, stat.S_IFCHR | 0o666, os.makedev(major, minor))

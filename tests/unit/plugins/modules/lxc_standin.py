@@ -38,8 +38,9 @@ class Remembering:
     def is_running(self, node: t.Any, vmid: str) -> bool:
         return self._mark(vmid).exists()
 
-    def init_pid(self, node: t.Any, vmid: str) -> None:
-        return None
+    def init_pid(self, node: t.Any, vmid: str) -> int | None:
+        pid = self._root / "pid"
+        return int(pid.read_text(encoding="ascii")) if pid.exists() else None
 
     def write_runtime_config(self, node: t.Any, vmid: str, config: t.Any) -> None:
         devices.all_of(node, config.current.values)

@@ -11,7 +11,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import GPUS, LxcNode, stand_in
+from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import GPUS, NVIDIA_NODES, LxcNode, stand_in
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes device nodes and gives folders away")
 
@@ -314,6 +314,13 @@ def test_the_root_file_system_is_never_shrunk(node: LxcNode) -> None:
     assert "size=200G" in node.config()
 
 
+def test_the_root_file_system_is_grown(node: LxcNode) -> None:
+    node.deploy()
+    node.forget_calls()
+    assert as_foretold(node, rootfs_gib=3)["plan"] == ["Grow rootfs of container 129 from 2 to 3 GiB"]
+    assert "rootfs: local-zfs:subvol-129-disk-0,size=3G" in node.config()
+
+
 def test_another_edit_between_read_and_write_is_not_lost(node: LxcNode) -> None:
     node.has(OURS)
     node.faults(edited_meanwhile="cpuunits: 200\n")
@@ -397,6 +404,18 @@ def test_after_a_failure_in_between_the_container_is_started_again(node: LxcNode
     result = node.deploy(features={"nesting": True, "bogus": True}, restart=True)
     assert result["failed"] and "bogus" in result["msg"] and "started again as it was before" in result["msg"]
     assert node.is_running()
+
+
+def test_device_nodes_with_an_old_major_inside_are_made_anew_by_a_restart(node: LxcNode) -> None:
+    """LLMX-049: the driver was loaded again while the container ran; the configuration is as declared."""
+    node.deploy()
+    for device, numbers in NVIDIA_NODES.items():
+        node.shows_inside(os.getpid(), device, *((509, numbers[1]) if "uvm" in device else numbers))
+    told = node.deploy()
+    assert told["changed"] is False and told["waiting"] == ["dev2", "dev3"]
+    assert "509:0" in told["notes"][0] and "510:0" in told["notes"][0]
+    done = node.deploy(restart=True)
+    assert done["plan"] == ["Stop container 129 to apply dev2, dev3", "Start container 129"]
 
 
 # --- locks -----------------------------------------------------------------------------------------------------------
