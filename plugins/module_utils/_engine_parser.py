@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
@@ -22,10 +23,11 @@ except ImportError:
     from sglang.srt.server_args_config_parser import ConfigArgumentMerger
 parser = argparse.ArgumentParser(prog="sglang serve")
 ServerArgs.add_cli_args(parser)
-try:
-    parser.parse_args(ConfigArgumentMerger(parser).merge_config_with_args(["--config", sys.argv[1]]))
-except ValueError as error:
-    parser.error(str(error))
+for path in sys.argv[1:]:
+    try:
+        parser.parse_args(ConfigArgumentMerger(parser).merge_config_with_args(["--config", path]))
+    except ValueError as error:
+        parser.error(str(error))
 """
 
 
@@ -41,17 +43,18 @@ class EngineParser:
         """The engine's Python is there."""
         return os.access(self._python, os.X_OK)
 
-    def check(self, config: str, environment: dict[str, str], timeout_s: float = 180.0) -> None:
-        """Check the text of a config file (it must hold no real secret).
+    def check(self, configs: t.Sequence[str], environment: dict[str, str], timeout_s: float = 180.0) -> None:
+        """Check the texts of config files (they must hold no real secret), all with one start of the engine's Python.
 
         :raises KproError: with the parser's own words if it refuses an option or a value.
         """
         with tempfile.TemporaryDirectory(prefix="kpro-") as folder:
-            path = os.path.join(folder, "sglang.yaml")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(config)
+            paths = [os.path.join(folder, f"{number}.yaml") for number in range(len(configs))]
+            for path, config in zip(paths, configs, strict=True):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(config)
             quiet = {"PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
-            result = self._command.run([self._python, "-c", _PARSE, path], timeout_s=timeout_s, env={**environment, **quiet})
+            result = self._command.run([self._python, "-c", _PARSE, *paths], timeout_s=timeout_s, env={**environment, **quiet})
         if result.rc == 0:
             return
         if result.rc == 2:
@@ -65,14 +68,14 @@ class EngineParser:
         )
 
 
-def check_options(python: str, config: str, environment: str, *, must_be_there: bool) -> None:
-    """Let the installed engine's parser judge the texts of config and environment file.
+def check_options(python: str, configs: t.Sequence[str], environment: str, *, must_be_there: bool) -> None:
+    """Let the installed engine's parser judge the texts of config files and of the environment file.
 
     :param must_be_there: an absent engine is an error (otherwise nothing is checked).
     :raises KproError: as :meth:`EngineParser.check`.
     """
     parser = EngineParser(python)
     if parser.installed:
-        parser.check(config, environment_of(environment))
+        parser.check(configs, environment_of(environment))
     elif must_be_there:
         raise KproError(python, "the engine's Python is not there", "Run the role kpro.llm.sglang_runtime first")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServiceFile
+from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServiceFile, ServicePresent
+from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
 from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, read_text_file, set_owner_and_mode, write_text_file
 
 
@@ -30,6 +31,12 @@ def read_start_note(path: str) -> tuple[str, str]:
     except ValueError:
         note = {}
     return (str(note.get("digest", "")), str(note.get("invocation_id", ""))) if isinstance(note, dict) else ("", "")
+
+
+def observe_service(paths: t.Mapping[str, str], started_path: str, systemd: Systemd) -> ServicePresent:
+    """Return what is there of the service."""
+    digest, invocation_id = read_start_note(started_path)
+    return ServicePresent(read_service_files(paths), systemd.state(), digest, invocation_id)
 
 
 def put_service_file(file: ServiceFile, *, whole: bool) -> None:

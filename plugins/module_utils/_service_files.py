@@ -11,37 +11,66 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServiceFile, ServicePresent, ServiceWanted
-from ansible_collections.kpro.llm.plugins.module_utils._service_text import API_KEY_PLACEHOLDER, DIGEST_NAME, texts_digest, without_secrets
+from ansible_collections.kpro.llm.plugins.module_utils._service_text import (
+    API_KEY_PLACEHOLDER,
+    DIGEST_NAME,
+    settings_text,
+    texts_digest,
+    without_digest_line,
+    without_secrets,
+)
 
 TEXTS = ("unit", "config", "environment", "gate", "launcher")
+PATH_SPEC: dict[str, t.Any] = {
+    "unit_path": {"type": "path"},
+    "config_path": {"type": "path", "default": "/etc/kpro-llm/sglang.yaml"},
+    "environment_path": {"type": "path", "default": "/etc/kpro-llm/sglang.env"},
+    "gate_path": {"type": "path", "default": "/usr/local/lib/kpro-llm/sglang_gate.py"},
+    "launcher_path": {"type": "path", "default": "/usr/local/lib/kpro-llm/sglang_launch.py"},
+    "started_path": {"type": "path", "default": "/run/kpro-sglang/started.json"},
+    "api_key_path": {"type": "path", "default": "/etc/kpro-llm/api_key", "no_log": False},
+    "state_path": {"type": "path", "default": "/var/lib/kpro-llm"},
+}
 
 
-def wanted_service(params: t.Mapping[str, t.Any], paths: t.Mapping[str, str], present: ServicePresent) -> ServiceWanted:
-    """Put together the files of a running service; a new API key is made here if there is none yet.
+def service_paths(params: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """Return where each file lies, by role."""
+    unit_path = params["unit_path"] or f"/etc/systemd/system/{params['unit']}"
+    return {**{role: str(params[f"{role}_path"]) for role in (*TEXTS, "api_key")}, "unit": unit_path}
 
-    :param params: options of the module (``*_text``, ``api_key*``, ``group``, ``force_restart``).
-    :param paths: where each file lies, by role.
-    :raises KproError: if a text or the key is missing.
+
+def given_texts(params: t.Mapping[str, t.Any], config: str, key: str) -> dict[str, str]:
+    """Return the rendered texts by role, with the API key filled in.
+
+    :param params: options of the module (``*_text``).
+    :param config: the engine's configuration to run, one of the rungs.
+    :raises KproError: if a text is missing.
     """
     missing = [f"{role}_text" for role in TEXTS if params[f"{role}_text"] is None]
     if missing:
         raise KproError("kpro.llm.sglang_service", f"state=started needs {', '.join(missing)}", "Render the templates of the role sglang_server")
-    group = params["group"]
-    key = _api_key(params, present)
-    texts = {role: params[f"{role}_text"] for role in TEXTS}
-    texts["config"] = texts["config"].replace(API_KEY_PLACEHOLDER, key)
-    digest = texts_digest(texts)
-    texts["environment"] = f"{texts['environment'].rstrip()}\n{DIGEST_NAME}={digest}\n"
+    return {**{role: params[f"{role}_text"] for role in TEXTS}, "config": config.replace(API_KEY_PLACEHOLDER, key)}
+
+
+def wanted_service(texts: t.Mapping[str, str], key: str, paths: t.Mapping[str, str], group: str, *, force_restart: bool = False) -> ServiceWanted:
+    """Put together the files of a running service.
+
+    :param paths: where each file lies, by role.
+    :param group: group that may read the engine's configuration.
+    """
+    plain = {**texts, "environment": settings_text(texts["environment"])}
+    digest = texts_digest(plain)
+    environment = without_digest_line(texts["environment"]).rstrip()
     files = [
         ServiceFile("gate", paths["gate"], texts["gate"], 0o755, "root", "root"),
         ServiceFile("launcher", paths["launcher"], texts["launcher"], 0o644, "root", "root"),
         ServiceFile("config", paths["config"], texts["config"], 0o640, "root", group),
-        ServiceFile("environment", paths["environment"], texts["environment"], 0o600, "root", "root"),
+        ServiceFile("environment", paths["environment"], f"{environment}\n{DIGEST_NAME}={digest}\n", 0o600, "root", "root"),
         ServiceFile("unit", paths["unit"], texts["unit"], 0o644, "root", "root"),
     ]
     if key:
         files.insert(0, ServiceFile("api_key", paths["api_key"], f"{key}\n", 0o600, "root", "root", secret=True))
-    return ServiceWanted(tuple(files), digest, force_restart=params["force_restart"])
+    return ServiceWanted(tuple(files), digest, force_restart=force_restart)
 
 
 def plan_diff(changes: t.Sequence[Change], wanted: ServiceWanted) -> list[dict[str, str]]:
@@ -63,7 +92,8 @@ def plan_diff(changes: t.Sequence[Change], wanted: ServiceWanted) -> list[dict[s
     return entries
 
 
-def _api_key(params: t.Mapping[str, t.Any], present: ServicePresent) -> str:
+def api_key(params: t.Mapping[str, t.Any], present: ServicePresent) -> str:
+    """Return the key to use; a new one is made here if there is none yet, and kept once the plan is carried out."""
     source = params["api_key_source"]
     if source == "none":
         return ""

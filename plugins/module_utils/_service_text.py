@@ -34,6 +34,11 @@ def settings_text(text: str) -> str:
     return "\n".join(line for line in effective_text(text).split("\n") if not line.startswith(f"{DIGEST_NAME}="))
 
 
+def without_digest_line(text: str) -> str:
+    """Return the text of an environment file as it was rendered, comments included."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(f"{DIGEST_NAME}="))
+
+
 def environment_of(text: str) -> dict[str, str]:
     """Return the variables of an environment file as systemd would read it (one ``NAME=value`` a line, double quotes allowed)."""
     found = {}

@@ -15,6 +15,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_option_names import
 
 OptionValue: t.TypeAlias = bool | int | float | str | list[t.Any]
 
+OPTIONS_PLACEHOLDER = "@KPRO_OPTIONS@"
 # Set by the role's own typed variables; a second value in the free options would contradict them.
 TYPED_OPTIONS = frozenset({"model_path", "served_model_name", "host", "port", "tp_size", "api_key"})
 
@@ -38,22 +39,42 @@ def named_for(options: t.Mapping[str, t.Any], version: str) -> dict[str, OptionV
 
     :raises KproError: for an unknown option (with the nearest known one), one given twice, and one that has a variable of its own.
     """
-    named: dict[str, OptionValue] = {}
+    return {name: value for name, value in _named(options, version).items() if value is not None}
+
+
+def _named(options: t.Mapping[str, t.Any], version: str) -> dict[str, OptionValue | None]:
     known = BY_VERSION.get(".".join(str(number) for number in release_of(version)))
+    named: dict[str, OptionValue | None] = {}
     for given, value in options.items():
         name = _name_in(str(given).replace("-", "_").strip("_"), known, version)
         if name in TYPED_OPTIONS:
             raise KproError(f"engine option {given}", "it has a variable of its own in the role sglang_server", "Use that variable")
         if name in named:
             raise KproError(f"engine option {given}", f"it is given twice (as {name})", "Keep one of them")
-        if value is not None:
-            named[name] = _checked(name, value)
+        named[name] = None if value is None else _checked(name, value)
     return named
 
 
 def config_text(options: t.Mapping[str, OptionValue]) -> str:
     """Return the lines of the engine's config file: one ``long-name: value`` a line, sorted, values as JSON (which is YAML)."""
     return "".join(f"{name.replace('_', '-')}: {json.dumps(options[name], ensure_ascii=False)}\n" for name in sorted(options))
+
+
+def rung_texts(text: str, profiles: t.Sequence[t.Mapping[str, t.Any]], options: t.Mapping[str, t.Any], version: str) -> list[str]:
+    """Return a rendered config file with the options of each profile in place of the placeholder; without profiles, one with ``options``.
+
+    :raises KproError: as :func:`named_for`, and if a profile has no options.
+    """
+    texts = []
+    for profile in profiles or [{"name": "default", "options": {}}]:
+        own = profile.get("options")
+        if not isinstance(own, dict):
+            raise KproError(f"profile {profile.get('name', '(without a name)')}", "it has no options", "Give it name and options")
+        # Both sides are named for the version first, so that an old and a new name of one option meet; null takes an option away.
+        merged = {**_named(options, version), **_named(own, version)}
+        lines = config_text({name: value for name, value in merged.items() if value is not None})
+        texts.append(text.replace(OPTIONS_PLACEHOLDER, lines.rstrip("\n")))
+    return texts
 
 
 def _name_in(given: str, known: frozenset[str] | None, version: str) -> str:

@@ -76,6 +76,17 @@ options:
     type: str
     choices: [stop, leave]
     default: stop
+  keep:
+    description:
+      - RV(kpro.llm.sglang_service#module:keep). Once the service has answered (level V(answer) or V(tools)), its files are kept as the last good
+        configuration.
+    type: dict
+    default: {}
+  links:
+    description: Links to environment and model, whose present targets belong to the last good configuration.
+    type: list
+    elements: path
+    default: []
   context:
     description: Facts for the diagnosis (versions, arguments, GPUs); see O(kpro.llm.sglang_diagnose#module:context).
     type: dict
@@ -143,6 +154,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._readiness import LEVELS, Wanted, attempt
 from ansible_collections.kpro.llm.plugins.module_utils._ready_wait import Outcome, ReadyWait
 from ansible_collections.kpro.llm.plugins.module_utils._run_identity import RunIdentity, identity_from_dict
+from ansible_collections.kpro.llm.plugins.module_utils._service_state import ServiceState
 from ansible_collections.kpro.llm.plugins.module_utils._service_text import without_secrets
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
 from ansible_collections.kpro.llm.plugins.module_utils._text_file import read_text_file
@@ -162,6 +174,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "poll_s": {"type": "int", "default": 10},
     "hang_budgets_s": {"type": "dict", "default": {}},
     "on_failure": {"type": "str", "choices": ["stop", "leave"], "default": "stop"},
+    "keep": {"type": "dict", "default": {}},
+    "links": {"type": "list", "elements": "path", "default": []},
     "context": {"type": "dict", "default": {}},
 }
 CLOCK_PATH = "/run/kpro-llm/ready.json"
@@ -188,9 +202,17 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         return {**result, "finished": False, "ready": False, "progress": _progress(outcome, result["elapsed_s"])}
     clock.forget()
     if outcome.kind == "ready":
+        if params["keep"] and params["level"] in ("answer", "tools"):
+            _keep_good(params["keep"], params["links"])
         return {**result, "finished": True, "ready": True}
     loss = outcome.loss if outcome.kind == "lost" else ("timeout", f"not ready after {waited_s:.0f} s, it came as far as: {outcome.log.words}")
     raise _failure(loss, outcome, params, identity, systemd, result)
+
+
+def _keep_good(keep: dict[str, t.Any], links: list[str]) -> None:
+    found = {role: read_text_file(path) for role, path in keep["files"].items()}
+    texts = {role: file.text for role, file in found.items() if file is not None}
+    ServiceState(keep["state_path"]).keep_good(keep["digest"], texts, links, int(keep["rung"]))
 
 
 def _wait(params: dict[str, t.Any], identity: RunIdentity, systemd: Systemd) -> ReadyWait:

@@ -20,6 +20,7 @@ description:
     key is filled in on the target.
 extends_documentation_fragment:
   - kpro.llm.attributes
+  - kpro.llm.service_files
 options:
   unit:
     description: Name of the systemd unit.
@@ -36,6 +37,22 @@ options:
   config_text:
     description: Text of the engine's YAML configuration. Needed for O(state=started).
     type: str
+  fallback_config_texts:
+    description:
+      - Configurations to fall back to, in order, if a start with O(config_text) is lost for a reason that a smaller one cures.
+      - A rung that failed is remembered and not tried again while nothing of what it is started with changes.
+    type: list
+    elements: str
+    default: []
+  lost:
+    description: A start of this run that was lost, with the keys C(rung), C(digest), C(class), C(cause) and C(remedy); runs the next rung, or the last good
+      configuration.
+    type: dict
+    default: {}
+  retry:
+    description: Forget which rungs failed.
+    type: bool
+    default: false
   environment_text:
     description:
       - Text of the environment file. The module adds the digest of all texts, by which it knows later what the process was started with.
@@ -47,33 +64,6 @@ options:
   launcher_text:
     description: Text of the program that starts the engine in its own Python. Needed for O(state=started).
     type: str
-  unit_path:
-    description: Where the unit file lies. The default is C(/etc/systemd/system) and the unit's name.
-    type: path
-  config_path:
-    description: Where the engine's configuration lies.
-    type: path
-    default: /etc/kpro-llm/sglang.yaml
-  environment_path:
-    description: Where the environment file lies.
-    type: path
-    default: /etc/kpro-llm/sglang.env
-  gate_path:
-    description: Where the gate lies.
-    type: path
-    default: /usr/local/lib/kpro-llm/sglang_gate.py
-  launcher_path:
-    description: Where the launcher lies.
-    type: path
-    default: /usr/local/lib/kpro-llm/sglang_launch.py
-  started_path:
-    description: The note that the gate leaves at each start.
-    type: path
-    default: /run/kpro-sglang/started.json
-  api_key_path:
-    description: File (mode 0600) that keeps the API key.
-    type: path
-    default: /etc/kpro-llm/api_key
   api_key_source:
     description:
       - V(generated) makes a key once and keeps it.
@@ -166,6 +156,18 @@ restarted:
   description: Whether the service was started or restarted (in check mode, would be).
   returned: success
   type: bool
+rung:
+  description: Number of the configuration that runs, V(0) for O(config_text), V(-1) for the last good one of an earlier run.
+  returned: success
+  type: int
+failed_rungs:
+  description: Causes of the rungs that are known to fail with the present inputs.
+  returned: success
+  type: dict
+keep:
+  description: To be passed to M(kpro.llm.sglang_ready), which keeps the configuration as the last good one once it has answered.
+  returned: success
+  type: dict
 ended:
   description: Leftovers of earlier runs that were ended before the start, as M(kpro.llm.gpu_cleanup) returns them.
   returned: success
@@ -190,12 +192,14 @@ from ansible_collections.kpro.llm.plugins.module_utils._engine_parser import che
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._process_edge import ProcessTable
-from ansible_collections.kpro.llm.plugins.module_utils._service_edge import put_service_file, read_service_files, read_start_note
-from ansible_collections.kpro.llm.plugins.module_utils._service_files import TEXTS, plan_diff, wanted_service
-from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServicePresent, ServiceWanted, new_settings, plan_service
+from ansible_collections.kpro.llm.plugins.module_utils._service_choice import choose, wanted_now
+from ansible_collections.kpro.llm.plugins.module_utils._service_edge import observe_service, put_service_file
+from ansible_collections.kpro.llm.plugins.module_utils._service_files import PATH_SPEC, TEXTS, plan_diff, service_paths
+from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServiceWanted, new_settings, plan_service
+from ansible_collections.kpro.llm.plugins.module_utils._service_state import ServiceState
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
 
-_TEXT, _PATH = {"type": "str"}, {"type": "path"}
+_TEXT = {"type": "str"}
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "unit": {"type": "str", "default": "kpro-sglang.service"},
     "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
@@ -204,20 +208,17 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "environment_text": {"type": "str", "default": ""},
     "gate_text": _TEXT,
     "launcher_text": _TEXT,
-    "unit_path": _PATH,
-    "config_path": {"type": "path", "default": "/etc/kpro-llm/sglang.yaml"},
-    "environment_path": {"type": "path", "default": "/etc/kpro-llm/sglang.env"},
-    "gate_path": {"type": "path", "default": "/usr/local/lib/kpro-llm/sglang_gate.py"},
-    "launcher_path": {"type": "path", "default": "/usr/local/lib/kpro-llm/sglang_launch.py"},
-    "started_path": {"type": "path", "default": "/run/kpro-sglang/started.json"},
-    "api_key_path": {"type": "path", "default": "/etc/kpro-llm/api_key", "no_log": False},
+    **PATH_SPEC,
+    "fallback_config_texts": {"type": "list", "elements": "str", "default": []},
+    "lost": {"type": "dict", "default": {}},
+    "retry": {"type": "bool", "default": False},
     "api_key_source": {"type": "str", "choices": ["generated", "given", "none"], "default": "generated", "no_log": False},
     "api_key": {"type": "str", "no_log": True},
     "user": {"type": "str", "default": "sglang"},
     "group": {"type": "str", "default": "sglang"},
     "roots": {"type": "list", "elements": "path", "default": ["/opt/kpro-llm"]},
     "port": {"type": "int", "default": 30000},
-    "engine_python": _PATH,
+    "engine_python": {"type": "path"},
     "engine_version": {"type": "str", "default": ""},
     "model_path": {"type": "str", "default": ""},
     "served_name": {"type": "str", "default": ""},
@@ -225,12 +226,6 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "start_timeout_s": {"type": "int", "default": 120},
     "stop_timeout_s": {"type": "int", "default": 240},
 }
-
-
-def observe(params: dict[str, t.Any], paths: dict[str, str], systemd: Systemd) -> ServicePresent:
-    """Read what is there."""
-    digest, invocation_id = read_start_note(params["started_path"])
-    return ServicePresent(read_service_files(paths), systemd.state(), digest, invocation_id)
 
 
 def apply(change: Change, params: dict[str, t.Any], wanted: ServiceWanted, systemd: Systemd) -> list[dict[str, t.Any]]:
@@ -258,15 +253,18 @@ def apply(change: Change, params: dict[str, t.Any], wanted: ServiceWanted, syste
 
 def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Observe, plan, apply."""
-    systemd = Systemd(params["unit"])
-    paths = _paths(params)
-    present = observe(params, paths, systemd)
-    wanted = wanted_service(params, paths, present) if params["state"] == "started" else ServiceWanted((), "", running=False)
-    if params["engine_python"] and new_settings(present, wanted):
-        check_options(params["engine_python"], params["config_text"], params["environment_text"], must_be_there=not check_mode)
+    systemd, state, paths = Systemd(params["unit"]), ServiceState(params["state_path"]), service_paths(params)
+    present = observe_service(paths, params["started_path"], systemd)
+    choice = choose(params, state)
+    wanted = wanted_now(params, paths, present, choice)
+    if params["engine_python"] and new_settings(present, wanted) and not params["lost"]:
+        rungs = [params["config_text"], *params["fallback_config_texts"]]
+        check_options(params["engine_python"], rungs, params["environment_text"], must_be_there=not check_mode)
     changes = plan_service(present, wanted)
     ended: list[dict[str, t.Any]] = []
     if not check_mode:
+        if params["fallback_config_texts"] and wanted.running:
+            state.keep_rungs(choice.memory.as_dict())
         for change in changes:
             ended += apply(change, params, wanted, systemd)
         _assert_written(params, paths, wanted, systemd)
@@ -279,16 +277,18 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         "restarted": any(change.action[0] == "restart" for change in changes),
         "api_key_path": params["api_key_path"] if has_key else "",
         "ended": ended,
+        "rung": choice.rung,
+        "failed_rungs": choice.memory.as_dict()["failed"],
+        "keep": {"digest": wanted.digest, "rung": choice.rung, "state_path": params["state_path"], "files": {role: paths[role] for role in TEXTS}},
     }
 
 
-def _paths(params: dict[str, t.Any]) -> dict[str, str]:
-    unit_path = params["unit_path"] or f"/etc/systemd/system/{params['unit']}"
-    return {**{role: params[f"{role}_path"] for role in (*TEXTS, "api_key")}, "unit": unit_path}
-
-
 def _assert_written(params: dict[str, t.Any], paths: dict[str, str], wanted: ServiceWanted, systemd: Systemd) -> None:
-    left = [change.sentence for change in plan_service(observe(params, paths, systemd), wanted) if change.action[0] in ("write", "permit", "enable")]
+    left = [
+        change.sentence
+        for change in plan_service(observe_service(paths, params["started_path"], systemd), wanted)
+        if change.action[0] in ("write", "permit", "enable")
+    ]
     if left:
         raise KproError(params["unit"], f"after writing, this is still to be done: {'; '.join(left)}", "Look for another tool that writes these files")
 

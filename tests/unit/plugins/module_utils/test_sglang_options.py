@@ -14,7 +14,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._service_text import (
     texts_digest,
     without_secrets,
 )
-from ansible_collections.kpro.llm.plugins.module_utils._sglang_options import config_text, named_for, release_of
+from ansible_collections.kpro.llm.plugins.module_utils._sglang_options import config_text, named_for, release_of, rung_texts
 
 
 def test_only_what_the_reader_obeys_counts() -> None:
@@ -89,3 +89,14 @@ def test_an_unknown_option_names_the_nearest() -> None:
     with pytest.raises(KproError, match=r"engine option context_lenght: SGLang 0\.5\.23 does not know it\. Did you mean context_length"):
         named_for({"context_lenght": 1}, "0.5.23")
     assert named_for({"some_new_option": 1}, "0.9.0") == {"some_new_option": 1}
+
+
+def test_each_rung_is_the_file_with_its_own_options() -> None:
+    options = {"context_length": 65536, "speculative_algorithm": "NEXTN", "mamba_radix_cache_strategy": "extra_buffer"}
+    profiles = [{"name": "full", "options": {}}, {"name": "plain", "options": {"speculative-algorithm": None, "mamba_scheduler_strategy": "no_buffer"}}]
+    full, plain = rung_texts("port: 1\n@KPRO_OPTIONS@\n", profiles, options, "0.5.23")
+    assert full == 'port: 1\ncontext-length: 65536\nmamba-radix-cache-strategy: "extra_buffer"\nspeculative-algorithm: "NEXTN"\n'
+    assert plain == 'port: 1\ncontext-length: 65536\nmamba-radix-cache-strategy: "no_buffer"\n'
+    assert rung_texts("@KPRO_OPTIONS@", [], {"context_length": 1}, "0.5.23") == ["context-length: 1"]
+    with pytest.raises(KproError, match="profile a: it has no options"):
+        rung_texts("", [{"name": "a"}], {}, "0.5.23")

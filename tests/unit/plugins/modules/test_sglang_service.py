@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from sglang_standins import Ended, StandinUnit, run_module
 
+from ansible_collections.kpro.llm.plugins.module_utils._service_state import ServiceState
 from ansible_collections.kpro.llm.plugins.modules import sglang_service
 
 CONFIG = 'model-path: "/srv/models/tiny"\napi-key: "@KPRO_API_KEY@"\ncontext-length: 8192\n'
@@ -37,6 +38,7 @@ def options(tmp_path: Path) -> dict[str, t.Any]:
         "launcher_path": str(etc / "launch.py"),
         "api_key_path": str(etc / "api_key"),
         "started_path": str(tmp_path / "run" / "started.json"),
+        "state_path": str(tmp_path / "state"),
         "user": pwd.getpwuid(os.geteuid()).pw_name,
         "group": grp.getgrgid(os.getegid()).gr_name,
         "engine_version": "0.5.23",
@@ -214,3 +216,69 @@ def test_an_unknown_user_is_named(options: dict[str, t.Any], unit: StandinUnit) 
 def test_missing_texts_are_named(options: dict[str, t.Any], unit: StandinUnit) -> None:
     ended = service({**options, "gate_text": None})
     assert ended.rc == 1 and "gate_text" in ended.result["msg"]
+
+
+SMALL = CONFIG.replace("8192", "1024")
+
+
+def lost(ended: Ended, class_: str) -> dict[str, t.Any]:
+    """What the role passes on after a start was lost."""
+    return {"rung": ended.result["rung"], "digest": ended.result["keep"]["digest"], "class": class_, "cause": "out of memory in graph capture", "remedy": "r"}
+
+
+def config(options: dict[str, t.Any]) -> str:
+    return Path(options["config_path"]).read_text(encoding="utf-8")
+
+
+def test_a_start_lost_for_memory_is_followed_by_the_next_rung(options: dict[str, t.Any], unit: StandinUnit) -> None:
+    ladder = {**options, "fallback_config_texts": [SMALL]}
+    first = service(ladder)
+    assert first.result["rung"] == 0 and "8192" in config(options)
+    second = service(ladder, lost=lost(first, "graph_capture_oom"))
+    assert second.result["rung"] == 1 and "1024" in config(options) and second.result["restarted"]
+    note_start(options, unit)
+    again = service(ladder)
+    assert not again.result["changed"] and again.result["rung"] == 1
+    assert again.result["failed_rungs"] == {"0": "out of memory in graph capture"}
+    assert service(ladder, retry=True).result["rung"] == 0
+
+
+def test_other_inputs_forget_what_failed(options: dict[str, t.Any], unit: StandinUnit) -> None:
+    ladder = {**options, "fallback_config_texts": [SMALL]}
+    service(ladder, lost=lost(service(ladder), "graph_capture_oom"))
+    assert service({**ladder, "environment_text": "CUDA_VISIBLE_DEVICES=GPU-bb\n"}).result["rung"] == 0
+
+
+def test_a_failure_that_a_smaller_rung_cannot_cure_ends_the_run(options: dict[str, t.Any], unit: StandinUnit) -> None:
+    ladder = {**options, "fallback_config_texts": [SMALL]}
+    ended = service(ladder, lost=lost(service(ladder), "port_taken"))
+    assert ended.rc == 1 and "no other configuration to run: out of memory in graph capture. r." in ended.result["msg"]
+
+
+def test_the_last_good_configuration_is_restored(options: dict[str, t.Any], unit: StandinUnit, tmp_path: Path) -> None:
+    old, new = tmp_path / "env-old", tmp_path / "env-new"
+    old.mkdir()
+    new.mkdir()
+    link = tmp_path / "venv"
+    link.symlink_to(old)
+    with_link = {**options, "unit_text": f"[Service]\nExecStart={link}/bin/python\n"}
+    good = service(with_link)
+    keep = good.result["keep"]
+    texts = {role: Path(path).read_text(encoding="utf-8") for role, path in keep["files"].items()}
+    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [str(link)], keep["rung"])
+    assert mode_of(f"{options['state_path']}/last_good.json") == "0o600"
+    link.unlink()
+    link.symlink_to(new)
+    changed = {**with_link, "config_text": SMALL}
+    ended = service(changed, lost=lost(service(changed), "model_type_unknown"))
+    assert ended.result["rung"] == -1 and ended.result["restarted"]
+    assert "8192" in config(options)
+    assert f"ExecStart={old}/bin/python" in Path(options["unit_path"]).read_text(encoding="utf-8")
+
+
+def test_a_good_configuration_that_is_lost_is_not_restored_over_itself(options: dict[str, t.Any], unit: StandinUnit) -> None:
+    good = service(options)
+    keep = good.result["keep"]
+    texts = {role: Path(path).read_text(encoding="utf-8") for role, path in keep["files"].items()}
+    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [], 0)
+    assert service(options, lost=lost(good, "gpu_occupied")).rc == 1

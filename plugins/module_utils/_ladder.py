@@ -1,0 +1,67 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The fallback ladder: which configuration to run, and what a lost start means for the next. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+# Failures that a smaller configuration cures. All others come back with any rung, so none is tried.
+CURABLE = frozenset(
+    {
+        "context_too_long",
+        "graph_capture_oom",
+        "hybrid_state_pool_too_large",
+        "known_upstream_bug",
+        "load_oom",
+        "no_fraction_fits",
+        "pools_too_large",
+        "rank_died_main_alive",
+        "request_slots_exhausted",
+        "serving_oom",
+        "state_slots_too_few",
+        "weights_too_large",
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """What is remembered about one set of inputs.
+
+    :param inputs: digest of all rungs and everything they are started with; another digest forgets all.
+    :param failed: cause of failure by number of the rung.
+    """
+
+    inputs: str = ""
+    failed: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, t.Any]:
+        """Return plain values for the state file."""
+        return {"inputs": self.inputs, "failed": {str(number): cause for number, cause in self.failed.items()}}
+
+
+def memory_from(values: t.Any, inputs: str, *, forget: bool = False) -> Memory:
+    """Read the state file's values; what belongs to other inputs, or is none, is forgotten."""
+    if forget or not isinstance(values, dict) or values.get("inputs") != inputs or not isinstance(values.get("failed"), dict):
+        return Memory(inputs)
+    return Memory(inputs, {int(number): str(cause) for number, cause in values["failed"].items() if str(number).isdigit()})
+
+
+def with_loss(memory: Memory, rung: int, class_: str, cause: str) -> Memory:
+    """Remember that a rung failed, if that is a reason to try another one; passing troubles are not remembered."""
+    if class_ not in CURABLE:
+        return memory
+    return dataclasses.replace(memory, failed={**memory.failed, rung: cause})
+
+
+def choose_rung(memory: Memory, rungs: int) -> int | None:
+    """Return the first rung that is not known to fail; None if all are."""
+    return next((number for number in range(rungs) if number not in memory.failed), None)
+
+
+def can_go_on(class_: str, rung: int, rungs: int) -> bool:
+    """Whether a start lost for this reason is followed by the next rung."""
+    return class_ in CURABLE and rung + 1 < rungs
