@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import os
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .errors import ApiError
@@ -24,19 +23,23 @@ class UsageError(Exception):
 
 def startup_delay() -> None:
     """Wait as long as the settings say: a real ``pct`` needs about 0.65 s to load (only benchmarks ask for it)."""
-    try:
-        with open(SETTINGS, encoding="utf-8") as file:
-            delay_s = float(json.load(file).get("startup_delay_s", 0))
-    except FileNotFoundError:
+    if not os.path.exists(SETTINGS):
         return
-    time.sleep(delay_s)
+    import json
+    import time
+
+    with open(SETTINGS, encoding="utf-8") as file:
+        time.sleep(float(json.load(file).get("startup_delay_s", 0)))
 
 
 def parse(argv: Sequence[str], specs: Mapping[str, Any], positional: Sequence[str] = (), extra: bool = False) -> tuple[dict[str, str], list[str]]:
     """Return options and positionals by name, and the remaining arguments; raises UsageError."""
-    from .schema import spec_of
+    find: Callable[[str], Any] = specs.get
+    if any("[" in name for name in specs):
+        from .schema import spec_of
 
-    options, arguments = _split(argv, lambda name: spec_of(specs, name))
+        find = functools.partial(spec_of, specs)
+    options, arguments = _split(argv, find)
     for name in positional:
         if not arguments:
             raise UsageError("400 not enough arguments")

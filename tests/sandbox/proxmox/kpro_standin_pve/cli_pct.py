@@ -13,7 +13,7 @@ from typing import Any
 from . import cli_options
 from .cli_options import UsageError
 from .errors import ApiError
-from .node import Node, this_node
+from .node import Node
 from .tasks import Outcome
 
 BASE = "/nodes/localhost/lxc/{vmid}"
@@ -68,16 +68,6 @@ COMMANDS = {
     "status": Command("<vmid> [OPTIONS]"),
     "unlock": Command("<vmid>"),
 }
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run one command."""
-    cli_options.startup_delay()
-    if argv and argv[0] in ("exec", "enter"):
-        from . import cli_exec
-
-        return cli_exec.main(argv)
-    return run(this_node(cli_options.notice), argv)
 
 
 def run(node: Node, argv: Sequence[str]) -> int:

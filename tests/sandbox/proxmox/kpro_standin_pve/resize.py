@@ -42,7 +42,7 @@ def resize(request: Request) -> Outcome:
             fresh = store.load(node, vmid)
             found = normalise.parts_of(disk, fresh.current.values[disk])
             found["size"] = storage.size_text(wanted)
-            fresh.current.values[disk] = normalise.print_property_string(found, first=("volume",), default_key="volume")
+            fresh.current.values[disk] = normalise.print_mount(found)
             store.save(node, vmid, fresh)
             task.log("Image resized.")
             task.log("kpro stand-in: the volume is a plain folder, no file system is grown")
