@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 import typing as t
@@ -89,11 +91,27 @@ def test_the_gate_becomes_the_engine_and_notes_the_start(gate: t.Callable[..., s
         ({"bind_address": "203.0.113.1", "port": 30000}, "cannot be had"),
     ],
 )
-def test_the_gate_refuses_what_no_retry_cures(gate: t.Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, changes: dict[str, t.Any], words: str) -> None:
+def test_the_gate_refuses_what_no_retry_cures(
+    gate: t.Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, changes: dict[str, t.Any], words: str
+) -> None:
     done = gate(**changes)
     assert done.returncode == 78
     assert done.stderr.startswith("gate: ") and words in done.stderr
     assert not (tmp_path / "started.json").exists() and "engine" not in done.stdout
+
+
+def test_the_gate_leaves_the_driver_behind_a_device_node_to_the_driver_check(gate: t.Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    node = tmp_path / "nvidia0"
+    try:
+        os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(195, 0))
+    except OSError:
+        pytest.skip("no device nodes can be made here")
+    try:
+        os.close(os.open(node, os.O_RDWR))
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            pytest.skip("device nodes cannot be opened here")
+    assert gate(devices=[str(node)]).returncode == 0
 
 
 def test_the_gate_sees_a_taken_port(gate: t.Callable[..., subprocess.CompletedProcess[str]]) -> None:
