@@ -29,6 +29,7 @@ DEFAULT_PORT = 2322
 DEFAULT_SUITE = "trixie"
 HOSTNAMES = {"trixie": "pve9", "bookworm": "pve8"}
 _START_TIMEOUT_S = 120
+_BOOT_TIMEOUT_S = 300
 _STOP_TIMEOUT_S = 100
 _STATE_CHECK = "systemctl is-system-running --wait; systemctl --failed --no-legend --plain | cut -d' ' -f1"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}\Z")
@@ -271,14 +272,11 @@ def _await_login(folders: Folders, record: Record, process: subprocess.Popen[byt
         if process.poll() is not None or time.monotonic() > deadline_s:
             raise SandboxError(f"node {record.name} did not come up; the end of its console:\n{tail(folder.console, 20)}")
         time.sleep(0.05)
-    done = subprocess.run(
-        inside.command(folders, record, ["/bin/sh", "-c", _STATE_CHECK]),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_START_TIMEOUT_S,
-        check=False,
-    )
+    command = inside.command(folders, record, ["/bin/sh", "-c", _STATE_CHECK])
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_BOOT_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise SandboxError(f"node {record.name} has not finished booting after {_BOOT_TIMEOUT_S} s") from None
     words = done.stdout.split()
     if not words:
         raise SandboxError(f"node {record.name} does not let us in: {done.stderr.strip()}")
