@@ -1,0 +1,52 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judges on the controller what the preflight saw, and prints all findings at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.kpro.llm.plugins.plugin_utils import _preflight as preflight
+
+display = Display()
+
+_SPEC = {
+    "wanted": {"type": "dict", "required": True},
+    "node": {"type": "dict", "required": True},
+    "container": {"type": "dict", "default": {}},
+    "model": {"type": "dict", "default": {}},
+    "service": {"type": "dict", "default": {}},
+    "plan": {"type": "dict", "default": {}},
+}
+_COLOURS = {preflight.OK: "green", preflight.WILL_FIX: "yellow", preflight.NEEDS_YOU: "red"}
+
+
+class ActionModule(ActionBase):
+    """Fails if anything needs a person; needs no connection."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        super().run(tmp, task_vars)
+        _validation, given = self.validate_argument_spec(_SPEC)
+        looked = {name: given[name] or {} for name in ("container", "model", "service", "plan")}
+        errors = {name: str(answer.get("msg", "")) for name, answer in looked.items() if answer.get("failed")}
+        answers = {name: {} if name in errors else answer for name, answer in looked.items()}
+        wanted = preflight.Wanted(**{field.name: given["wanted"][field.name] for field in dataclasses.fields(preflight.Wanted)})
+        found = preflight.findings(wanted, preflight.Observed(node=given["node"], errors=errors, **answers))
+        display.display("")
+        for finding, line in zip(found, preflight.table(found), strict=True):
+            display.display(f"  {line}", color=_COLOURS[finding.state])
+        display.display("")
+        problems = [finding.sentence for finding in found if finding.state == preflight.NEEDS_YOU]
+        result: dict[str, t.Any] = {"changed": False, "findings": [dataclasses.asdict(finding) for finding in found]}
+        if problems:
+            result |= {"failed": True, "msg": f"Nothing was changed. {len(problems)} finding(s) need you: " + " | ".join(problems)}
+        return result

@@ -1,0 +1,70 @@
+#!/usr/bin/python
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: preflight
+short_description: Judge what a deployment would meet, before it changes anything
+version_added: 1.0.0
+description:
+  - Prints one table of all findings, each V(OK), V(will fix) or V(needs you), and fails if one needs a person.
+  - It only judges what other modules observed; it runs on the controller and needs no connection.
+author: kpro (@kpro)
+options:
+  wanted:
+    description:
+      - What the deployment asks for, with the keys C(lane), C(driver_version), C(driver_source), C(gpus), C(tp_size) and C(port).
+    type: dict
+    required: true
+  node:
+    description: Answer of M(kpro.llm.gpu_info) on the node.
+    type: dict
+    required: true
+  container:
+    description: Answer of M(kpro.llm.lxc_container) in check mode, or its failure.
+    type: dict
+    default: {}
+  model:
+    description: Answer of M(kpro.llm.hf_model) with C(only=config), or its failure.
+    type: dict
+    default: {}
+  service:
+    description: Answer of M(kpro.llm.sglang_info), if the container runs.
+    type: dict
+    default: {}
+  plan:
+    description: Answer of M(kpro.llm.sglang_plan), or its failure.
+    type: dict
+    default: {}
+extends_documentation_fragment:
+  - kpro.llm.attributes.info
+"""
+
+EXAMPLES = r"""
+- name: Print all findings, and stop if one needs you
+  kpro.llm.preflight:
+    wanted:
+      lane: auto
+      driver_version: 580.173.02
+      driver_source: runfile
+      gpus: 2
+      tp_size: 2
+      port: 30000
+    node: "{{ node_seen }}"
+    container: "{{ container_seen }}"
+"""
+
+RETURN = r"""
+findings:
+  description: All findings in the order of the phases.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - subject: driver
+      state: will fix
+      sentence: None is loaded, 580.173.02 will be installed
+"""

@@ -1,0 +1,201 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What stands in the way of a deployment, judged from what was observed. Pure. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils import _lanes as lanes
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+
+OK, WILL_FIX, NEEDS_YOU = "OK", "will fix", "needs you"
+PVE_MIN = (8, 1)  # the first with dev[n]
+
+# Findings of gpu_info that the node phase repairs by itself.
+_ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm")
+
+Values = t.Mapping[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One line of the table: what was looked at, how it stands, one sentence."""
+
+    subject: str
+    state: str
+    sentence: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Observed:
+    """What the preflight saw; an empty mapping means that it could not look, and ``errors`` has the reason by subject.
+
+    :param node: answer of ``gpu_info`` on the node.
+    :param container: answer of ``lxc_container`` in check mode.
+    :param model: answer of ``hf_model`` with ``only: config``.
+    :param service: answer of ``sglang_info``, if the container runs.
+    :param plan: answer of ``sglang_plan``, if it could be made.
+    """
+
+    node: Values
+    container: Values
+    model: Values
+    service: Values
+    plan: Values
+    errors: t.Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What the deployment asks for.
+
+    :param gpus: the inventory's choice of GPUs: ``all``, a number, or a list.
+    """
+
+    lane: str
+    driver_version: str
+    driver_source: str
+    gpus: t.Any
+    tp_size: int
+    port: int
+
+
+def findings(wanted: Wanted, seen: Observed) -> list[Finding]:
+    """Return all findings, in the order of the phases."""
+    return [
+        *_node(wanted, seen.node),
+        *_gpus(wanted, seen.node),
+        *_container(seen),
+        *_engine(wanted, seen),
+        *_model(wanted, seen),
+        *_plan(seen),
+        *_port(wanted, seen.service),
+    ]
+
+
+def table(rows: t.Sequence[Finding]) -> list[str]:
+    """Return the findings as aligned lines."""
+    return [f"{row.subject:10} {row.state:9}  {row.sentence}" for row in rows]
+
+
+def _node(wanted: Wanted, node: Values) -> list[Finding]:
+    host = node.get("host") or {}
+    version = host.get("pve_version")
+    if not version:
+        return [Finding("node", NEEDS_YOU, "This is not a Proxmox VE node (pveversion is not there): correct ansible_host of the group llm_node")]
+    if lanes.numbers(version)[:2] < PVE_MIN:
+        return [Finding("node", NEEDS_YOU, f"Proxmox VE {version} is too old: 8.1 or newer is needed, where containers can be given devices. Upgrade the node")]
+    if host.get("euid") != 0:
+        return [Finding("node", NEEDS_YOU, f"The login is not root (uid {host.get('euid')}): set ansible_user: root, or become for the group llm_node")]
+    rows = [Finding("node", OK, f"Proxmox VE {version}, kernel {host.get('kernel')}")]
+    loaded = (node.get("driver") or {}).get("loaded")
+    if wanted.driver_source == "none" or loaded == wanted.driver_version:
+        return [*rows, Finding("driver", OK, f"{loaded or 'none'} is loaded")]
+    return [*rows, Finding("driver", WILL_FIX, f"{loaded or 'None'} is loaded, {wanted.driver_version} will be installed")]
+
+
+def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
+    if not (node.get("host") or {}).get("pve_version"):
+        return []
+    rows = [
+        Finding("GPUs", NEEDS_YOU, _sentence(finding))
+        for finding in node.get("findings") or []
+        if finding["level"] == "error" and finding["kind"] in _ONLY_A_PERSON
+    ]
+    there = max(len(node.get("gpus") or []), len(node.get("pci") or []))
+    if not there:
+        rows.append(Finding("GPUs", NEEDS_YOU, "The node has no NVIDIA GPU (neither on the PCI bus nor by the driver)"))
+    elif isinstance(wanted.gpus, int) and wanted.gpus > there:
+        rows.append(Finding("GPUs", NEEDS_YOU, f"{wanted.gpus} are asked for (gpu_container__gpus) and the node has {there}"))
+    count = wanted_count(wanted.gpus, there)
+    if count and wanted.tp_size != count:
+        rows.append(
+            Finding(
+                "GPUs",
+                NEEDS_YOU,
+                f"The container gets {count} (gpu_container__gpus) and the engine is to use {wanted.tp_size} (sglang_server__tp_size): make both the same",
+            )
+        )
+    names = sorted({str(gpu.get("name")) for gpu in node.get("gpus") or [] if gpu.get("name")})
+    return rows or [Finding("GPUs", OK, f"{there} on the node{' (' + ', '.join(names) + ')' if names else ''}, {count} for the container")]
+
+
+def wanted_count(gpus: t.Any, there: int) -> int:
+    """Return how many GPUs the container gets."""
+    if gpus == "all":
+        return there
+    if isinstance(gpus, int) and not isinstance(gpus, bool):
+        return gpus
+    return len(gpus) if isinstance(gpus, (list, tuple)) else 0
+
+
+def _sentence(finding: Values) -> str:
+    return KproError(finding["what"], finding["reason"], finding.get("remedy", "")).sentence
+
+
+def _container(seen: Observed) -> list[Finding]:
+    if problem := seen.errors.get("container"):
+        return [Finding("container", NEEDS_YOU, problem)]
+    if not seen.container:
+        return []
+    vmid = seen.container.get("vmid")
+    plan = list(seen.container.get("plan") or [])
+    if seen.container.get("exists") and not seen.container.get("here", True):
+        return [Finding("container", NEEDS_YOU, ". ".join(seen.container.get("notes") or [f"Container {vmid} is on another node"]))]
+    return [Finding("container", WILL_FIX, sentence) for sentence in plan] or [Finding("container", OK, f"{vmid} is as declared")]
+
+
+def _engine(wanted: Wanted, seen: Observed) -> list[Finding]:
+    driver = wanted.driver_version if wanted.driver_source != "none" else str((seen.node.get("driver") or {}).get("loaded") or "")
+    try:
+        lane = lanes.choose_lane(wanted.lane, driver)
+    except KproError as error:
+        return [Finding("engine", NEEDS_YOU, error.sentence)]
+    model_type = str((seen.model.get("config") or {}).get("model_type") or "")
+    problems = lanes.contract_problems(lane, lanes.Facts(driver_version=driver, model_type=model_type, tp_size=wanted.tp_size))
+    return [Finding("engine", NEEDS_YOU, problem) for problem in problems] or [
+        Finding("engine", OK, f"Lane {lane.name}: SGLang {lane.engine_version}{', driver ' + driver if driver else ''}")
+    ]
+
+
+def _model(wanted: Wanted, seen: Observed) -> list[Finding]:
+    if problem := seen.errors.get("model"):
+        return [Finding("model", NEEDS_YOU, problem)]
+    if not seen.model:
+        return []
+    name = seen.model.get("repository")
+    config = seen.model.get("config") or {}
+    text = config.get("text_config") or config
+    rows = []
+    for key, words in (("num_attention_heads", "attention heads"), ("linear_num_value_heads", "value heads of the linear attention")):
+        heads = text.get(key)
+        if heads and heads % wanted.tp_size:
+            remedy = "choose a number of GPUs that divides it"
+            rows.append(
+                Finding("model", NEEDS_YOU, f"{name} has {heads} {words}, which {wanted.tp_size} GPUs (sglang_server__tp_size) do not divide: {remedy}")
+            )
+    size_gb = seen.model.get("size_bytes", 0) / 1e9
+    return rows or [Finding("model", OK, f"{name} at commit {str(seen.model.get('commit'))[:12]}, {size_gb:.3g} GB")]
+
+
+def _plan(seen: Observed) -> list[Finding]:
+    if problem := seen.errors.get("plan"):
+        return [Finding("memory", NEEDS_YOU, problem)]
+    if not seen.plan:
+        return []
+    sentence = f"{seen.plan.get('verdict')}: {seen.plan.get('max_total_num_tokens')} tokens, {seen.plan.get('max_running_requests')} requests"
+    if seen.plan.get("verdict") == "FAIL":
+        return [Finding("memory", NEEDS_YOU, f"FAIL: {seen.plan.get('cause')}")]
+    return [Finding("memory", OK, sentence)]
+
+
+def _port(wanted: Wanted, service: Values) -> list[Finding]:
+    if not service:
+        return []
+    if service.get("port_taken") and not service.get("port_is_ours"):
+        who = service.get("port_owner")
+        return [Finding("port", NEEDS_YOU, f"{wanted.port} is held by {who}: end that, or choose another port (sglang_server__port)")]
+    return [Finding("port", OK, f"{wanted.port} is {'held by our service' if service.get('port_taken') else 'free'}")]
