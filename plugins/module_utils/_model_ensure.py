@@ -81,6 +81,8 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     :raises KproError: if the hub refuses, the space is short, or the work fails.
     """
     protocol.check_repository(options.repository)
+    if done := _unchanged(options):
+        return done
     job = options.job()
     ended = None
     if apply and (job.unread() or job.running()):
@@ -113,6 +115,20 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     if not manifests.complete(after.states):
         raise KproError(snapshot.path, "it is not complete although the download ended well", "Run again with --check --diff to see what differs")
     return result if changes else {**result, **plan_result(_fetched(ended.result))}
+
+
+def _unchanged(options: ModelOptions) -> dict[str, t.Any] | None:
+    """Return the result if the snapshot of a pinned commit is as it was left: no hub, no other program is asked."""
+    if options.verify == "all" or not protocol.COMMIT.fullmatch(options.revision):
+        return None
+    snapshot = store.Snapshot(options.store, options.repository, options.revision)
+    manifest = snapshot.manifest()
+    selected = manifests.select(manifest.files, options.include, options.exclude) if manifest else []
+    if not manifest or not selected:
+        return None
+    present = store.stats(snapshot.path, [file.path for file in selected])
+    found = Present(tuple(manifests.states(selected, present, manifest.checked)), {}, {}, 0, None)
+    return {**_result(options, snapshot, found), **plan_result([]), "finished": True} if manifests.complete(found.states) else None
 
 
 def resolve(options: ModelOptions) -> dict[str, t.Any]:

@@ -138,15 +138,16 @@ class Transfer:
         """Return a piece to fetch, or a whole file to check (no piece), or None when all is done."""
         with self._changed:
             while self._pending and not self._stop.is_set():
-                for partial in self._pending:
-                    if partial in self._finishing:
-                        continue
+                ready = [one for one in self._pending if one not in self._finishing]
+                for partial in ready:
                     if partial.whole:
                         self._finishing.add(partial)
                         return partial, None
-                    piece = partial.take()
-                    if piece:
-                        return partial, piece
+                # Half of another connection's work only if there is nothing else to fetch.
+                for choice in (PartialFile.take, PartialFile.take_half):
+                    for partial in ready:
+                        if piece := choice(partial):
+                            return partial, piece
                 self._changed.wait(1.0)
         return None
 

@@ -39,19 +39,21 @@ class PartialFile:
             return not self._free and not self._active
 
     def take(self) -> Piece | None:
-        """Return a piece for a connection to fetch; the half of another's if none is free; None if nothing is worth it."""
+        """Return a piece that no connection has; None if there is none."""
         with self._lock:
-            if self._free:
-                piece = self._free.pop(0)
-            else:
-                slowest = max((one for one in self._active if not one.cancelled), key=lambda one: one.left, default=None)
-                half = plan.split(slowest) if slowest else None
-                if half is None:
-                    return None
-                piece = half
-            self._open()
-            self._active.append(piece)
-            return piece
+            return self._begin(self._free.pop(0)) if self._free else None
+
+    def take_half(self) -> Piece | None:
+        """Return half of what the slowest connection still lacks; None if nothing is worth it."""
+        with self._lock:
+            slowest = max((one for one in self._active if not one.cancelled), key=lambda one: one.left, default=None)
+            half = plan.split(slowest) if slowest else None
+            return self._begin(half) if half else None
+
+    def _begin(self, piece: Piece) -> Piece:
+        self._open()
+        self._active.append(piece)
+        return piece
 
     def write(self, piece: Piece, data: memoryview) -> int:
         """Write what came for a piece; returns how many bytes of it were wanted (0: the piece is over or taken away)."""

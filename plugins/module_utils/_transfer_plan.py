@@ -10,7 +10,7 @@ import json
 import typing as t
 
 MIB = 1 << 20
-STRETCH_BYTES = 128 * MIB
+STRETCH_BYTES = 64 * MIB
 SPLIT_BYTES = 16 * MIB
 LONGEST_WAIT_S = 30.0
 # A kill or a power cut may cost this much.

@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write a tiny, complete model folder of the architecture of Qwen3.5 and Qwen3.6 dense models.
 
-    make_tiny_model.py FOLDER [--answer TEXT] [--shards N] [--layers N]
+    python3 make_tiny_model.py FOLDER [--answer TEXT] [--shards N] [--layers N]
 
 Standard library only, no download, about a second, the same bytes each time. Qwen3_5ForConditionalGeneration: text layers
 of which every fourth is full attention and the others gated delta net, and a vision tower of one layer.

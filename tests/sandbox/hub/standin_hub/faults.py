@@ -13,7 +13,7 @@ Kinds of rules. ``match`` is a glob over the decoded path of the request, ``time
 (0: all), ``share`` the part of the requests that it hits (1.0):
 
 ========== ==========================================================================================
-cut        end the connection after ``after_bytes`` of the body
+cut        end the connection after ``after_bytes`` of the body; with ``per_mib`` instead, by chance at each MiB
 stall      send ``after_bytes``, then nothing for ``seconds``
 slow       send ``bytes_per_s``
 wrong      flip one byte at ``after_bytes`` of the body
@@ -44,6 +44,7 @@ class Rule:
     times: int = 1
     share: float = 1.0
     after_bytes: int = 0
+    per_mib: float = 0.0
     bytes_per_s: int = 0
     seconds: float = 0.0
     status: int = 503
@@ -95,6 +96,11 @@ class Faults:
                 self._left[number] -= 1
                 return rule
         return None
+
+    def chance(self, share: float) -> bool:
+        """Throw the dice."""
+        with self._lock:
+            return self._random.random() < share
 
     def _refresh(self) -> None:
         try:

@@ -279,7 +279,9 @@ class Handler(BaseHTTPRequestHandler):
                 block = handle.read(min(BLOCK_BYTES, left))
                 if not block:
                     break
-                if rule and kind in ("cut", "stall", "wrong") and self._sent <= rule.after_bytes < self._sent + len(block):
+                if rule and rule.per_mib and self._sent % (1 << 20) == 0 and self.hub.faults.chance(rule.per_mib):
+                    return self._cut()
+                if rule and not rule.per_mib and kind in ("cut", "stall", "wrong") and self._sent <= rule.after_bytes < self._sent + len(block):
                     at = rule.after_bytes - self._sent
                     if kind == "wrong":
                         block = block[:at] + bytes([block[at] ^ 0xFF]) + block[at + 1 :]
@@ -287,9 +289,7 @@ class Handler(BaseHTTPRequestHandler):
                         self.wfile.write(block[:at])
                         self._sent += at
                         if kind == "cut":
-                            self.close_connection = True
-                            self.connection.shutdown(socket.SHUT_RDWR)
-                            return
+                            return self._cut()
                         time.sleep(rule.seconds)
                         block, left = block[at:], left - at
                 own_link.pass_bytes(len(block), rule.bytes_per_s if rule and kind == "slow" else 0)
@@ -297,3 +297,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(block)
                 self._sent += len(block)
                 left -= len(block)
+
+    def _cut(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)

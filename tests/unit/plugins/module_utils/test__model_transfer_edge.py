@@ -164,7 +164,9 @@ def test_a_full_disk_is_named_and_what_has_arrived_is_kept(tmp_path: Path) -> No
     script = tmp_path / "run.py"
     script.write_text(FULL_DISK.format(path=[str(Path(__file__).parent), *sys.path]))
     run = f"{sys.executable} {script} {tmp_path}/disk"
-    shell = f"mount -t tmpfs -o size=5m none {tmp_path}/disk && {run} && cat {tmp_path}/disk/.incoming/*/parts/*.json; echo; mount -o remount,size=40m {tmp_path}/disk; {run}; ls {tmp_path}/disk/.incoming/*/parts"
+    disk = f"{tmp_path}/disk"
+    full = f"mount -t tmpfs -o size=5m none {disk} && {run} && cat {disk}/.incoming/*/parts/*.json; echo"
+    shell = f"{full}; mount -o remount,size=40m {disk}; {run}; ls {disk}/.incoming/*/parts"
     done = subprocess.run(["unshare", "--mount", "sh", "-c", shell], capture_output=True, text=True, check=False)
     first, journal, *rest = done.stdout.splitlines() or [done.stderr]
     assert "the disk is full. Free space there or enlarge the volume, then run again: what has arrived is kept" in first, done

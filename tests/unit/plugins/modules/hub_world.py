@@ -136,7 +136,7 @@ class World:
     def kill_worker(self) -> None:
         """SIGKILL, as the kernel out of memory would do; returns when systemd knows."""
         os.kill(self.worker_pid(), signal.SIGKILL)
-        self.wait_for(lambda: (self.units()[0] / "exit").exists())
+        self.wait_for((self.units()[0] / "exit").exists)
 
     def wait_for(self, condition: t.Callable[[], t.Any], timeout_s: float = 20.0) -> None:
         until = time.monotonic() + timeout_s
