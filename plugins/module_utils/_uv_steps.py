@@ -68,6 +68,7 @@ def environment(wanted: Wanted, ambient: t.Mapping[str, str]) -> dict[str, str]:
             "UV_PYTHON_PREFERENCE": "only-managed" if wanted.managed else "only-system",
             "UV_NO_PROGRESS": "1",
             "UV_HTTP_TIMEOUT": "300",
+            "UV_COMPILE_BYTECODE_TIMEOUT": "600",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_ROOT_USER_ACTION": "ignore",
         }

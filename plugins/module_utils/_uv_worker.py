@@ -128,6 +128,16 @@ class Worker:
             if not in_use(old):
                 print(f"remove {old}", flush=True)
                 shutil.rmtree(old, ignore_errors=True)
+        if finish["prune"]:
+            drop_unlinked(pathlib.Path(self.job["archive"]))
+
+
+def drop_unlinked(archive: pathlib.Path) -> None:
+    """Remove the unpacked wheels in uv's cache that no environment shares by hard links; uv fetches them again if they are needed."""
+    for entry in archive.iterdir() if archive.is_dir() else ():
+        files = [path for path in entry.rglob("*") if path.is_file() and not path.is_symlink()]
+        if all(path.stat().st_nlink == 1 for path in files):
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def in_use(folder: str) -> bool:

@@ -150,6 +150,21 @@ def test_an_environment_that_a_process_runs_from_is_not_removed(world: World) ->
     assert not Path(old["venv"]).exists()
 
 
+def test_cached_wheels_that_no_environment_shares_go_with_the_environments(world: World) -> None:
+    kept = Path(world.run()["venv"])
+    archive = world.root / "cache/archive-v0"
+    for name in ("shared", "alone"):
+        (archive / name / "package").mkdir(parents=True)
+        (archive / name / "package/data").write_text(name)
+    for version in ("2.1", "2.2"):
+        world.lock("library", version)
+        kept = Path(world.run()["venv"])
+        (kept / "data").unlink(missing_ok=True)
+        (kept / "data").hardlink_to(archive / "shared/package/data")
+        assert (archive / "alone").exists() == (version == "2.1")
+    assert (archive / "shared/package/data").exists()
+
+
 @pytest.mark.parametrize("damage", ["package removed", "stray package", "interpreter gone", "marker gone", "link gone"])
 def test_a_damaged_environment_is_built_anew(world: World, damage: str) -> None:
     first = Path(world.run()["venv"])
