@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import typing as t
 
@@ -81,6 +82,22 @@ def chat_answer(data: t.Any) -> ChatAnswer | None:
         )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None
+
+
+def streamed_text(lines: t.Iterable[str]) -> tuple[str, int]:
+    """Return text and token count of a streamed answer from its ``data:`` lines; lines of another kind are skipped."""
+    text, tokens = "", 0
+    for line in lines:
+        if not line.startswith("data:") or line.endswith("[DONE]"):
+            continue
+        try:
+            chunk = json.loads(line[5:])
+        except ValueError:
+            continue
+        for choice in chunk.get("choices") or []:
+            text += (choice.get("delta") or {}).get("content") or ""
+        tokens = int((chunk.get("usage") or {}).get("completion_tokens") or tokens)
+    return text.strip(), tokens
 
 
 def answer_pattern(pattern: str) -> re.Pattern[str]:

@@ -49,10 +49,20 @@ options:
     description: Seconds that one request may take.
     type: int
     default: 120
+  full:
+    description:
+      - Look longer, which costs a few requests more. Streamed, with thinking, with a tool, by O(clients) at once; and the sizes of the engine's pools.
+      - What is found wrong there is a warning, not a failure.
+    type: bool
+    default: false
+  clients:
+    description: Clients that ask at once for O(full=true).
+    type: int
+    default: 4
   expected:
     description:
       - Values of the last good run or of the memory plan to compare with; what is smaller becomes a warning.
-      - Known keys are C(context_length) and C(tokens_per_s).
+      - Known keys are C(context_length), C(tokens_per_s) and, for O(full=true), C(kv_tokens).
     type: dict
     default: {}
 seealso:
@@ -104,6 +114,11 @@ tokens_per_s:
   returned: success
   type: float
   sample: 6.4
+measured:
+  description: For O(full=true), what was measured besides.
+  returned: success
+  type: dict
+  sample: {first_token_s: 0.09, decode_tokens_per_s: 31.5, clients: 4, clients_tokens_per_s: 96.2, kv_tokens: 178594}
 warnings_found:
   description: Signs that the service is worse than expected.
   returned: success
@@ -118,6 +133,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._http_client import HttpAnswer, HttpClient
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._probe import shortfalls
+from ansible_collections.kpro.llm.plugins.module_utils._probe_full import FullProbe
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "host": {"type": "str", "required": True},
@@ -128,6 +144,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "answer_pattern": {"type": "str", "default": "paris"},
     "max_tokens": {"type": "int", "default": 64, "no_log": False},
     "timeout_s": {"type": "int", "default": 120},
+    "full": {"type": "bool", "default": False},
+    "clients": {"type": "int", "default": 4},
     "expected": {"type": "dict", "default": {}},
 }
 
@@ -150,6 +168,7 @@ def main_result(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]
         "context_length": context_length,
         "tokens_per_s": round(answer.completion_tokens / reply.seconds, 1) if reply.seconds > 0 else 0.0,
     }
+    more, warnings = _look_longer(client, params, answer.text) if params["full"] else ({}, [])
     return {
         "changed": False,
         "url": url,
@@ -157,9 +176,17 @@ def main_result(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]
         "answer": answer.text,
         "completion_tokens": answer.completion_tokens,
         "seconds": round(reply.seconds, 3),
-        "warnings_found": shortfalls(measured, params["expected"]),
+        "warnings_found": [*warnings, *shortfalls({**measured, **more}, params["expected"])],
+        "measured": more,
         **measured,
     }
+
+
+def _look_longer(client: HttpClient, params: dict[str, t.Any], plain: str) -> tuple[dict[str, t.Any], list[str]]:
+    probe = FullProbe(client, params["served_name"], params["question"], params["max_tokens"], params["timeout_s"])
+    streamed, stream_warnings = probe.streamed(plain)
+    together, client_warnings = probe.clients(max(1, params["clients"]))
+    return {**streamed, **together, **probe.pools()}, [*stream_warnings, *client_warnings, *probe.reasoning(), *probe.tools()]
 
 
 def _model(client: HttpClient, params: dict[str, t.Any], url: str) -> int:

@@ -72,3 +72,34 @@ def test_the_key_is_sent_and_not_shown(unit: StandinUnit, port: int) -> None:
 def test_nobody_listens(port: int) -> None:
     ended = probe(port)
     assert ended.rc == 1 and "no list of models (refused)" in ended.result["msg"]
+
+
+# Form of a streamed answer of SGLang 0.5.23, shortened.
+STREAM = """data: {"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":""}}],"usage":null}
+
+data: {"id":"a","choices":[{"index":0,"delta":{"content":"Hello from "}}],"usage":null}
+
+data: {"id":"a","choices":[{"index":0,"delta":{"content":"the tiny test model."},"finish_reason":"stop"}],"usage":null}
+
+data: {"id":"a","choices":[],"usage":{"prompt_tokens":35,"completion_tokens":8}}
+
+data: [DONE]
+"""
+CALL = {"content": "", "tool_calls": [{"function": {"name": "get_time", "arguments": "{}"}}]}
+METRICS = '# TYPE sglang:max_total_num_tokens gauge\nsglang:max_total_num_tokens{engine_type="unified",model_name="tiny"} 61000.0\n'
+
+
+def test_a_longer_look(unit: StandinUnit, port: int) -> None:
+    start(unit, port, stream=STREAM, thinks="Thinking.", tool_message=CALL, metrics=METRICS)
+    result = probe(port, full=True, clients=3, expected={"kv_tokens": 102400}).result
+    assert result["measured"]["kv_tokens"] == 61000 and result["measured"]["clients"] == 3
+    assert result["measured"]["clients_tokens_per_s"] > 0 and result["measured"]["first_token_s"] > 0
+    assert result["warnings_found"] == ["size of the KV pool (tokens) is 61000, 40 % below the expected 102400"]
+
+
+def test_a_longer_look_warns_of_what_is_wrong(unit: StandinUnit, port: int) -> None:
+    wrong = {"content": '<tool_call>{"name":"get_time"}</tool_call>', "tool_calls": None}
+    start(unit, port, stream="data: [DONE]\n", tool_message=wrong)
+    warnings = "\n".join(probe(port, full=True, clients=1).result["warnings_found"])
+    for words in ("the streamed answer is another one", "thinking on was not answered", "came back inside content: set --tool-call-parser"):
+        assert words in warnings

@@ -46,15 +46,28 @@ class Engine(http.server.BaseHTTPRequestHandler):
             return self._send(200, {"data": [{"id": self.scenario.get("model", "tiny"), "max_model_len": 8192, "owned_by": "sglang"}]})
         if self.path == "/model_info":
             return self._send(200, {"model_path": self.scenario.get("model_path", "/srv/models/tiny")})
+        if self.path == "/metrics":
+            return self._send_text(self.scenario.get("metrics", ""))
         return self._send(404)
+
+    def _send_text(self, text: str, kind: str = "text/plain") -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(text.encode())
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self._authorised():
             return self._send(401, {"error": "Unauthorized"})
-        if body["temperature"] != 0 or body["chat_template_kwargs"] != {"enable_thinking": False}:
+        thinking = body["chat_template_kwargs"]["enable_thinking"]
+        if body["temperature"] != 0 or (thinking and not self.scenario.get("thinks")):
             return self._send(400, {"error": "not the question that was agreed"})
+        if body.get("stream"):
+            return self._send_text(self.scenario["stream"], "text/event-stream")
         message = self.scenario.get("tool_message") if body.get("tools") else None
+        if thinking:
+            message = {"content": "x", "reasoning_content": self.scenario["thinks"], "tool_calls": None}
         message = message or {"content": self.scenario.get("answer", "\n\nHello from the tiny test model."), "reasoning_content": None, "tool_calls": None}
         time.sleep(float(self.scenario.get("answer_s", 0)))
         return self._send(200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"completion_tokens": 8}})
