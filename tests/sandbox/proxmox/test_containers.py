@@ -14,7 +14,8 @@ import pytest
 
 pytestmark = pytest.mark.sandbox
 TEMPLATE = "local:vztmpl/debian-12-standard_12.12-1_amd64.tar.zst"
-READY_S = 30
+READY_S = 60
+BOOT_S = 120
 # open() of a device tells which of the three rules it met; no driver stands behind a node that may be opened.
 OPEN = """
 import os
@@ -173,21 +174,25 @@ def test_the_default_privilege_follows_the_release(node: Any, vmid: int) -> None
 
 
 def test_the_task_outlives_its_caller(node: Any, vmid: int) -> None:
-    node.run(f"setsid -f timeout -s KILL 0.3 pvesh create /nodes/localhost/lxc --vmid {vmid} --ostemplate {TEMPLATE} "
-             f"--rootfs local-zfs:1 >/dev/null 2>&1 </dev/null; sleep 1")  # fmt: skip
+    node.run(
+        f"pvesh create /nodes/localhost/lxc --vmid {vmid} --ostemplate {TEMPLATE} --rootfs local-zfs:1 >/dev/null 2>&1 </dev/null & caller=$!; "
+        f"until [ -e /etc/pve/lxc/{vmid}.conf ]; do sleep 0.02; done; kill -KILL $caller"
+    )
+    assert "lock: create" in node.out(f"cat /etc/pve/lxc/{vmid}.conf")
     limit_s = time.monotonic() + READY_S
-    while not node.get(f"/nodes/localhost/tasks --vmid {vmid} --typefilter vzcreate --limit 1"):
+    while "ostype: debian" not in node.out(f"cat /etc/pve/lxc/{vmid}.conf"):
         assert time.monotonic() < limit_s
-        time.sleep(0.2)
-    assert node.get(f"/nodes/localhost/lxc/{vmid}/config")["ostype"] == "debian"
+        time.sleep(0.3)
+    assert node.get(f"/nodes/localhost/tasks --vmid {vmid} --typefilter vzcreate --limit 1")[0]["status"].startswith("WARNINGS")
 
 
 def test_containers_with_onboot_come_back_with_the_node(node: Any, vmid: int) -> None:
     create(node, vmid, "--net0 name=eth0,bridge=vmbr0,ip=10.77.0.41/24,gw=10.77.0.1 --onboot 1 --start 1")
     create(node, vmid + 1, "")
+    ready(node, vmid)
     before = node.out("cat /proc/sys/kernel/random/boot_id")
     node.run("systemctl reboot", check=False)
-    limit_s = time.monotonic() + 2 * READY_S
+    limit_s = time.monotonic() + BOOT_S
     while (node.run("cat /proc/sys/kernel/random/boot_id", check=False).stdout.strip() or before) == before:
         assert time.monotonic() < limit_s
         time.sleep(0.3)

@@ -221,10 +221,11 @@ def get_pci(request: Request) -> list[dict[str, Any]]:
         return []
     rows = []
     for gpu in state.get("gpus", []):
-        bus = str(gpu.get("bus_id", "00000000:01:00.0")).lower()
+        # NVML's form of the number: device before vendor.
+        number = str(gpu.get("pci_id", "0x223010de")).removeprefix("0x")
         rows.append({
-            "id": bus[-12:], "class": "0x030000", "vendor": "0x10de", "device": str(gpu.get("pci_device", "0x2230")),
-            "vendor_name": "NVIDIA Corporation", "device_name": str(gpu.get("name", "")), "iommugroup": -1,
+            "id": str(gpu["bus_id"]).lower()[-12:], "class": "0x030000", "vendor": f"0x{number[4:]}", "device": f"0x{number[:4]}",
+            "vendor_name": "NVIDIA Corporation", "device_name": str(gpu["name"]), "iommugroup": -1,
         })  # fmt: skip
     return rows
 
