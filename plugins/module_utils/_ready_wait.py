@@ -29,7 +29,7 @@ _FIRST_WALK_S = 3.0
 _YOUNG_S = 1800.0
 _RETRY_S = 0.5
 # The rest of a traceback arrives with the fatal line or right after it.
-_QUIET_S = 0.2
+_QUIET_S = 0.1
 _LAST_WORDS_S = 1.5
 
 
