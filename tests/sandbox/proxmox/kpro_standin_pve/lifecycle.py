@@ -183,8 +183,8 @@ def destroy(node: Node, vmid: str, config: Config) -> None:
     node.config_path(vmid).unlink(missing_ok=True)
 
 
-def boot_order(node: Node) -> list[tuple[float, str, int]]:
-    """Return (order, vmid, delay after it in seconds) of the containers that start at boot, in their order."""
+def boot_order(node: Node) -> list[tuple[str, int]]:
+    """Return (vmid, delay after it in seconds) of the containers that start at boot, in their order."""
     found = []
     for vmid in store.container_ids(node):
         values = store.load(node, vmid).current.values
@@ -193,7 +193,7 @@ def boot_order(node: Node) -> list[tuple[float, str, int]]:
         named = (part if "=" in part else f"order={part}" for part in values.get("startup", "").split(",") if part)
         parts = {name: number for name, _equals, number in (part.partition("=") for part in named)}
         found.append((float(parts.get("order", "inf")), int(vmid), int(parts.get("up", "0"))))
-    return [(order, str(vmid), delay_s) for order, vmid, delay_s in sorted(found)]
+    return [(str(vmid), delay_s) for _order, vmid, delay_s in sorted(found)]
 
 
 def _start_work(vmid: str) -> Callable[[Task, Node], None]:
@@ -209,7 +209,7 @@ def start_all(request: Request) -> Outcome:
     """Start what has ``onboot``; a failure is logged and not tried again."""
 
     def work(task: Task, node: Node) -> None:
-        for _order, vmid, delay_s in boot_order(node):
+        for vmid, delay_s in boot_order(node):
             if node.driver.is_running(node, vmid):
                 continue
             task.log(f"Starting CT {vmid}")

@@ -221,6 +221,8 @@ def get_pci(request: Request) -> list[dict[str, Any]]:
         return []
     rows = []
     for gpu in state.get("gpus", []):
+        if gpu.get("lost"):
+            continue
         # NVML's form of the number: device before vendor.
         number = str(gpu.get("pci_id", "0x223010de")).removeprefix("0x")
         rows.append({
