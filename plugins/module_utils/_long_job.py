@@ -72,7 +72,7 @@ class LongJob:
         _write_private(archive, worker_archive(entry))
         _write_private(os.path.join(self.folder, "job.json"), json.dumps(job).encode())
         self._command.run(["systemctl", "reset-failed", self.unit])
-        argv = ["systemd-run", "--quiet", "--no-block", f"--unit={self.unit}", f"--description={description}", "--property=Type=exec"]
+        argv = ["systemd-run", "--quiet", f"--unit={self.unit}", f"--description={description}", "--property=Type=exec"]
         answer = self._command.run([*argv, sys.executable or "/usr/bin/python3", "-I", archive, self.folder])
         if answer.rc != 0 and not self.running():
             raise KproError(f"unit {self.unit}", f"systemd did not start it ({answer.last_error_line})", "See systemctl status there")

@@ -236,11 +236,13 @@ def _result(options: ModelOptions, snapshot: store.Snapshot, found: Present) -> 
 
 def _fetched(result: t.Mapping[str, t.Any]) -> list[Change]:
     """Return what the worker did beyond a plan made from sizes and times."""
-    return [Change(f"Fetch {path} again", "damaged", "as in the commit") for path in result.get("fetched", ())]
+    return [Change(f"Fetch {path}", "missing or damaged", "as in the commit") for path in result.get("fetched", ())]
 
 
 def _unfinished(options: ModelOptions, progress: str) -> dict[str, t.Any]:
-    return {"changed": True, "finished": False, "progress": progress, "path": "", "repository": options.repository, "commit": "", "size_bytes": 0, "plan": []}
+    # Whether something changes was said by the call that started the work, and is said again at its end.
+    empty = {"path": "", "repository": options.repository, "commit": "", "size_bytes": 0}
+    return {**empty, **plan_result([]), "finished": False, "progress": progress}
 
 
 def _asked(question: t.Callable[[], T]) -> T:

@@ -240,12 +240,13 @@ def link(source: str, target: str) -> None:
     os.link(source, target)
 
 
-def open_to_readers(folder: str) -> None:
-    """Let everybody read a tree: a container's root is another user on the node."""
-    for path, _names, files in os.walk(folder):
-        os.chmod(path, 0o755)
-        for name in files:
-            os.chmod(os.path.join(path, name), 0o644)
+def open_to_readers(folder: str, paths: t.Iterable[str]) -> None:
+    """Let everybody read these files below a folder: a container's root is another user on the node."""
+    os.chmod(folder, 0o755)
+    for path in paths:
+        os.chmod(os.path.join(folder, path), 0o644)
+        while path := os.path.dirname(path):
+            os.chmod(os.path.join(folder, path), 0o755)
 
 
 def remove(path: str) -> None:

@@ -201,14 +201,14 @@ class Worker:
         source, target = self._snapshot.files, self._snapshot.path
         if not os.path.isdir(target):
             self._snapshot.write_manifest(source, manifest)
-            store.open_to_readers(source)
+            store.open_to_readers(source, [*self._staged, manifests.MANIFEST_NAME])
             os.rename(source, target)
         else:
             for path in self._staged:
                 os.makedirs(os.path.dirname(os.path.join(target, path)), exist_ok=True)
                 os.replace(os.path.join(source, path), os.path.join(target, path))
             self._snapshot.write_manifest(target, manifest)
-            store.open_to_readers(target)
+            store.open_to_readers(target, [*self._checked, manifests.MANIFEST_NAME])
         store.sync_folder(target)
         store.sync_folder(self._job.store)
 
