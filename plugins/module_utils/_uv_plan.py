@@ -104,7 +104,6 @@ class Present:
     uv_installed: bool = False
     free_mib: int = 0
     free_files: int = 0
-    cached: bool = False
     usable: bool = True
     package_version: str = ""
     link_is_foreign: bool = False
@@ -112,9 +111,22 @@ class Present:
 
 def differences(present: Present, wanted: Wanted) -> list[str]:
     """Return why the environment in force is not the one wanted; empty if it is."""
-    current = present.current
-    if current is None:
+    if present.current is None:
         return ["there is none"]
+    reasons = _own_differences(present.current, wanted)
+    if not reasons and not present.usable:
+        reasons.append(f"user {wanted.user.name if wanted.user else 'root'} cannot run {wanted.package} from it")
+    if not reasons and present.package_version != wanted.package_version:
+        reasons.append(f"{wanted.package} says it is {present.package_version or 'not there'}")
+    return reasons
+
+
+def reusable(present: Present, wanted: Wanted) -> Environment | None:
+    """Return an environment kept from before that is the one wanted, so that a roll-back is a switch of the link."""
+    return next((other for other in present.others if not _own_differences(other, wanted)), None)
+
+
+def _own_differences(current: Environment, wanted: Wanted) -> list[str]:
     reasons = []
     if not current.complete:
         reasons.append("it was never finished")
@@ -127,10 +139,6 @@ def differences(present: Present, wanted: Wanted) -> list[str]:
         reasons.append(change_sentence(changes))
     if not reasons and current.key != wanted.key:
         reasons.append("it was built from another lock file")
-    if not reasons and not present.usable:
-        reasons.append(f"user {wanted.user.name if wanted.user else 'root'} cannot run {wanted.package} from it")
-    if not reasons and present.package_version != wanted.package_version:
-        reasons.append(f"{wanted.package} says it is {present.package_version or 'not there'}")
     return reasons
 
 
@@ -146,12 +154,16 @@ def plan(present: Present, wanted: Wanted) -> list[Change]:
     if not present.uv_installed:
         changes.append(Change(f"Install uv {wanted.uv_version} in {wanted.uv_folder}", None, wanted.uv_version))
     reasons = differences(present, wanted)
-    if reasons:
+    kept = reusable(present, wanted)
+    if reasons and kept:
+        changes.append(Change(f"Put {kept.path.rsplit('/', 1)[1]} in force again: {', '.join(reasons)}", present.current and present.current.path, kept.path))
+    elif reasons:
         check_space(present, wanted)
         target = target_path(present, wanted)
         sentence = f"Build {target.rsplit('/', 1)[1]} from {len(wanted.pins)} locked packages: {', '.join(reasons)}"
         now = present.current.path if present.current else None
         changes.append(Change(sentence, now, target))
+    if reasons:
         changes.extend(Change(f"Remove {path}", path, None) for path in prunable(present, wanted))
     return changes
 
@@ -207,7 +219,12 @@ def check_space(present: Present, wanted: Wanted) -> None:
 
 
 def target_path(present: Present, wanted: Wanted) -> str:
-    """Return where the new environment goes: never where a complete one lies."""
+    """Return where the environment wanted is or goes: in force, kept from before, or in a new place, never one where another complete one lies."""
+    if present.current and not differences(present, wanted):
+        return present.current.path
+    kept = reusable(present, wanted)
+    if kept:
+        return kept.path
     taken = {environment.path for environment in (present.current, *present.others) if environment and environment.complete}
     base = f"{wanted.root}/envs/{wanted.key}"
     number = 1

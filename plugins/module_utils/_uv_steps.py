@@ -10,7 +10,7 @@ import hashlib
 import re
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import MARKER, Present, Wanted, prunable, target_path
+from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import MARKER, Present, Wanted, differences, prunable, reusable, target_path
 
 PHASES: t.Mapping[str, str] = {
     "uv": "install uv",
@@ -41,7 +41,7 @@ def job(present: Present, wanted: Wanted, ambient: t.Mapping[str, str], now_s: f
         "size_mib": wanted.size_mib,
         "archive": f"{wanted.root}/cache/archive-v0",
         "env": environment(wanted, ambient),
-        "steps": [step for step in steps(present, wanted, target) if step],
+        "steps": steps(present, wanted, target),
         "finish": {
             "target": target,
             "link": wanted.link,
@@ -86,7 +86,7 @@ def environment(wanted: Wanted, ambient: t.Mapping[str, str]) -> dict[str, str]:
 
 
 def steps(present: Present, wanted: Wanted, target: str) -> list[dict[str, t.Any]]:
-    """Return the worker's steps; a step is a phase, an argument vector, and what to remove before it."""
+    """Return the worker's steps: a phase, an argument vector, the user, what to remove before it, and what to discard if it fails."""
     links = [word for link in wanted.find_links for word in ("--find-links", link)]
     uv = f"{wanted.uv_folder}/bin/uv"
     python = f"{target}/bin/python"
@@ -103,12 +103,17 @@ def steps(present: Present, wanted: Wanted, target: str) -> list[dict[str, t.Any
     sync = [uv, "pip", "sync", "--python", python, "--require-hashes", "--only-binary=:all:", "--compile-bytecode", *links, f"{files}/packages.txt"]
     check = f"import importlib.metadata as m; assert m.version({wanted.package!r}) == {wanted.package_version!r}, m.version({wanted.package!r})"
     user = {"uid": wanted.user.uid, "gid": wanted.user.gid} if wanted.user else None
-    return [
-        *([] if present.uv_installed else install_uv),
+    build = [
         {"phase": "venv", "argv": [uv, "venv", "--no-project", "--python", interpreter, target], "remove": [target]},
         {"phase": "packages", "argv": sync},
-        {"phase": "check", "argv": [python, "-I", "-c", check], "user": user},
     ]
+    # An environment kept from before that fails the check is forgotten, so that the next run builds it.
+    checked = [{"phase": "check", "argv": [python, "-I", "-c", check], "user": user, "discard": [f"{target}/{MARKER}"]}]
+    if not differences(present, wanted):
+        build, checked = [], []
+    elif reusable(present, wanted):
+        build = []
+    return [*([] if present.uv_installed else install_uv), *build, *checked]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -94,7 +94,9 @@ class Worker:
             for line in child.stdout or ():
                 print(line, end="", flush=True)
                 tail = [*tail[-TAIL_LINES + 1 :], line.rstrip()]
-        if child.returncode not in step.get("ok_codes", [0]):
+        if child.returncode:
+            for path in step.get("discard", []):
+                pathlib.Path(path).unlink(missing_ok=True)
             raise StepFailed("\n".join(tail) or f"exit code {child.returncode} without a message")
 
     def _say(self, number: int, step: dict[str, t.Any], pid: int) -> None:

@@ -84,7 +84,7 @@ def test_an_environment_that_the_service_user_cannot_run_is_rebuilt() -> None:
 def test_a_complete_environment_is_never_built_over() -> None:
     drifted = dataclasses.replace(SAME, current=dataclasses.replace(ENVIRONMENT, packages={}))
     assert target_path(drifted, WANTED) == f"{ENVIRONMENT.path}.2"
-    twice = dataclasses.replace(drifted, others=(dataclasses.replace(ENVIRONMENT, path=f"{ENVIRONMENT.path}.2"),))
+    twice = dataclasses.replace(drifted, others=(dataclasses.replace(ENVIRONMENT, path=f"{ENVIRONMENT.path}.2", packages={}),))
     assert target_path(twice, WANTED) == f"{ENVIRONMENT.path}.3"
 
 
@@ -92,6 +92,15 @@ def test_an_unfinished_environment_is_built_again_in_its_place() -> None:
     unfinished = dataclasses.replace(FRESH, others=(dataclasses.replace(ENVIRONMENT, complete=False),))
     assert target_path(unfinished, WANTED) == ENVIRONMENT.path
     assert prunable(unfinished, WANTED) == []
+
+
+def test_an_environment_kept_from_before_is_put_in_force_again() -> None:
+    present = dataclasses.replace(FRESH, current=other("newer", 200.0), others=(ENVIRONMENT,), uv_installed=True)
+    (change,) = plan(present, WANTED)
+    assert change.sentence == f"Put {WANTED.key} in force again: 2 to add" and change.after == ENVIRONMENT.path
+    order = job(present, WANTED, {}, 0.0)
+    assert [step["phase"] for step in order["steps"]] == ["check"]
+    assert (order["finish"]["target"], order["finish"]["prune"]) == (ENVIRONMENT.path, [])
 
 
 @pytest.mark.parametrize(("keep", "removed"), [(0, ["a", "b", "now"]), (1, ["a", "b"]), (2, ["a"]), (9, [])])
@@ -164,12 +173,13 @@ def test_the_steps_install_by_hash_and_end_as_the_service_user() -> None:
     assert "--require-hashes" in sync and "--only-binary=:all:" in sync
     assert sync[sync.index("--find-links") + 1] == "/srv/wheels"
     assert order["steps"][-1]["user"] == {"uid": 999, "gid": 998}
-    assert [step["phase"] for step in job(SAME, WANTED, {}, 0.0)["steps"]][0] == "venv"
+    assert job(SAME, WANTED, {}, 0.0)["steps"] == []
+    assert [step["phase"] for step in job(dataclasses.replace(SAME, uv_installed=False), WANTED, {}, 0.0)["steps"]] == ["uv", "uv"]
 
 
 def test_a_managed_python_comes_from_uv_and_a_distributions_from_its_path() -> None:
     def interpreter(managed: bool) -> tuple[str, str]:
-        order = job(SAME, dataclasses.replace(WANTED, managed=managed), {}, 0.0)
+        order = job(dataclasses.replace(FRESH, uv_installed=True), dataclasses.replace(WANTED, managed=managed), {}, 0.0)
         argv = order["steps"][0]["argv"]
         return argv[argv.index("--python") + 1], order["env"]["UV_PYTHON_PREFERENCE"]
 

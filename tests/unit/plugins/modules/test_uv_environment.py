@@ -100,7 +100,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[World]:
 def hold(world: World) -> dict[str, t.Any]:
     """Start a build that waits in the step of the packages."""
     (world.wheels / "hold").touch()
-    return world.run(poll_s=0.5)
+    first = world.run(poll_s=0.1)
+    until = time.monotonic() + 60
+    while "packages" not in world.run(poll_s=0.1)["progress"]:
+        assert time.monotonic() < until
+    return first
 
 
 def test_an_environment_is_built_and_then_recognised(world: World) -> None:
@@ -150,6 +154,39 @@ def test_an_environment_that_a_process_runs_from_is_not_removed(world: World) ->
     assert not Path(old["venv"]).exists()
 
 
+def test_a_roll_back_is_a_switch_of_the_link(world: World) -> None:
+    old = world.run()["venv"]
+    before = dict(world.locked)
+    world.lock("library", "2.1")
+    new = world.run()["venv"]
+    world.locked = before
+    (world.wheels / "fail").write_text("nothing may be installed")
+    back = world.run()
+    assert back["venv"] == old and "in force again: 1 to change" in back["plan"][0]
+    assert not world.run()["changed"]
+    assert Path(new).exists()
+
+
+def test_a_kept_environment_that_fails_its_check_is_built_anew_by_the_next_run(world: World) -> None:
+    old = Path(world.run()["venv"])
+    before = dict(world.locked)
+    world.lock("library", "2.1")
+    world.run()
+    world.locked = before
+    (next(old.glob("lib/python3.*/site-packages")) / "engine-1.0.dist-info/METADATA").write_text("Name: engine\nVersion: 0.9\n")
+    with pytest.raises(KproError, match="check failed"):
+        world.run()
+    assert world.run()["changed"]
+    assert not world.run()["changed"]
+
+
+def test_uv_alone_is_installed_again_without_a_new_environment(world: World) -> None:
+    first = world.run()["venv"]
+    (world.root / "tools/uv-0.13.9/bin/uv").unlink()
+    result = world.run(check=True)
+    assert result["plan"] == [f"Install uv 0.13.9 in {world.root}/tools/uv-0.13.9"] and result["venv"] == first
+
+
 def test_cached_wheels_that_no_environment_shares_go_with_the_environments(world: World) -> None:
     kept = Path(world.run()["venv"])
     archive = world.root / "cache/archive-v0"
@@ -182,7 +219,7 @@ def test_a_damaged_environment_is_built_anew(world: World, damage: str) -> None:
     assert world.run()["changed"]
     assert not world.run()["changed"]
     second = Path(world.root / "venv").resolve()
-    assert (second == first) == (damage == "marker gone")
+    assert (second == first) == (damage in ("marker gone", "link gone"))
 
 
 def test_a_wheel_with_other_bytes_is_refused_and_the_environment_in_force_stays(world: World) -> None:
@@ -210,9 +247,9 @@ def test_an_environment_with_another_version_than_asserted_is_never_put_in_force
 
 def test_a_long_build_reports_progress_and_a_later_call_attaches(world: World) -> None:
     first = hold(world)
-    assert first["changed"] and not first["finished"] and "download and unpack packages" in first["progress"]
+    assert first["changed"] and not first["finished"] and first["progress"].startswith("Build engine-1.0-cp3")
     again = world.run(poll_s=0.1)
-    assert not again["finished"]
+    assert not again["finished"] and "download and unpack packages, 0 of 2 packages fetched" in again["progress"]
     threading.Timer(0.3, (world.wheels / "hold").unlink).start()
     began = time.monotonic()
     last = world.run(poll_s=30)
