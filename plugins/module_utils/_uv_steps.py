@@ -80,7 +80,7 @@ def environment(wanted: Wanted, ambient: t.Mapping[str, str]) -> dict[str, str]:
     if wanted.python_mirror:
         values["UV_PYTHON_INSTALL_MIRROR"] = wanted.python_mirror
     if wanted.offline:
-        values.update({"UV_OFFLINE": "1", "PIP_NO_INDEX": "1"})
+        values["PIP_NO_INDEX"] = "1"
     values.update(wanted.environment)
     return values
 
@@ -88,6 +88,7 @@ def environment(wanted: Wanted, ambient: t.Mapping[str, str]) -> dict[str, str]:
 def steps(present: Present, wanted: Wanted, target: str) -> list[dict[str, t.Any]]:
     """Return the worker's steps: a phase, an argument vector, the user, what to remove before it, and what to discard if it fails."""
     links = [word for link in wanted.find_links for word in ("--find-links", link)]
+    offline = ["--no-index"] if wanted.offline else []
     uv = f"{wanted.uv_folder}/bin/uv"
     python = f"{target}/bin/python"
     files = f"{wanted.root}/tools"
@@ -100,7 +101,7 @@ def steps(present: Present, wanted: Wanted, target: str) -> list[dict[str, t.Any
             "argv": [*pip_install, *links, "--requirement", f"{files}/uv.txt"],
         },
     ]
-    sync = [uv, "pip", "sync", "--python", python, "--require-hashes", "--only-binary=:all:", "--compile-bytecode", *links, f"{files}/packages.txt"]
+    sync = [uv, "pip", "sync", "--python", python, "--require-hashes", "--only-binary=:all:", "--compile-bytecode", *offline, *links, f"{files}/packages.txt"]
     check = f"import importlib.metadata as m; assert m.version({wanted.package!r}) == {wanted.package_version!r}, m.version({wanted.package!r})"
     user = {"uid": wanted.user.uid, "gid": wanted.user.gid} if wanted.user else None
     build = [

@@ -66,7 +66,7 @@ options:
     elements: str
     default: []
   offline:
-    description: Use only O(find_links) and uv's cache.
+    description: Ask no index. O(find_links) has to hold every wheel, that of uv included.
     type: bool
     default: false
   ca_bundle:
@@ -74,7 +74,7 @@ options:
     type: path
     default: /etc/ssl/certs/ca-certificates.crt
   environment:
-    description: Further environment variables for uv and pip, for example C(UV_CONCURRENT_DOWNLOADS) or a proxy.
+    description: Further environment variables for uv and pip, for example C(UV_CONCURRENT_DOWNLOADS) or a proxy. Ansible's verbose output shows them, so keep passwords out.
     type: dict
     default: {}
   user:

@@ -177,6 +177,12 @@ def test_the_steps_install_by_hash_and_end_as_the_service_user() -> None:
     assert [step["phase"] for step in job(dataclasses.replace(SAME, uv_installed=False), WANTED, {}, 0.0)["steps"]] == ["uv", "uv"]
 
 
+def test_offline_asks_no_index() -> None:
+    order = job(FRESH, dataclasses.replace(WANTED, offline=True, find_links=("/srv/wheels",)), {}, 0.0)
+    assert "--no-index" in next(step["argv"] for step in order["steps"] if step["phase"] == "packages")
+    assert order["env"]["PIP_NO_INDEX"] == "1"
+
+
 def test_a_managed_python_comes_from_uv_and_a_distributions_from_its_path() -> None:
     def interpreter(managed: bool) -> tuple[str, str]:
         order = job(dataclasses.replace(FRESH, uv_installed=True), dataclasses.replace(WANTED, managed=managed), {}, 0.0)
