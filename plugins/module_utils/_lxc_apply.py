@@ -21,7 +21,6 @@ from ansible_collections.kpro.llm.plugins.module_utils._pve_tasks import Tasks
 
 WRITE_TRIES = 3
 STATE_WAIT_S = 30.0  # HA and the post-stop hook act a moment after their task has ended
-Settings = dict[str, str | None]
 
 
 class Applier:
@@ -126,7 +125,7 @@ class Applier:
             self.notes.append(f"Created container {self._vmid}; {', '.join(missing)} were missing after creation and have been added")
             self._write(missing)
 
-    def _write(self, settings: Settings) -> None:
+    def _write(self, settings: dict[str, str | None]) -> None:
         """Write settings in one call that only succeeds on the configuration that was read; read again after any refusal."""
         for attempt in range(1, WRITE_TRIES + 1):
             present = self._observer.present(self._vmid)
@@ -141,7 +140,7 @@ class Applier:
             except PveError as error:
                 self._judge(error, settings, last=attempt == WRITE_TRIES)
 
-    def _judge(self, error: PveError, settings: Settings, last: bool) -> None:
+    def _judge(self, error: PveError, settings: dict[str, str | None], last: bool) -> None:
         again = text.is_lock_timeout(error.reason) or text.is_changed_elsewhere(error.reason)
         if again and not last:
             return

@@ -74,7 +74,7 @@ class Observer:
         answers = self._api.get_all(reads)
         if version:
             release = str(_good(answers.pop()).get("version", "0"))
-            self._pve_major = int(release.split(".")[0])
+            self._pve_major = int(release.partition(".")[0])
             if self._pve_major < OLDEST_PVE:
                 raise KproError(f"node {self._node}", f"it has Proxmox VE {release}, needed is {OLDEST_PVE}", "Upgrade the node")
         if any(isinstance(answer, PveError) and text.is_missing(answer.reason) for answer in answers):
@@ -93,7 +93,7 @@ class Observer:
         """Return the IPv4 address that a running container has on its first interface, empty if it has none yet."""
         name = prop.parse(config.keys.get("net0", ""), prop.NET).get("name", "eth0")
         rows = self._api.get(f"/nodes/{self._node}/lxc/{vmid}/interfaces") or []
-        return next((str(row["inet"]).split("/")[0] for row in rows if row.get("name") == name and row.get("inet")), "")
+        return next((str(row["inet"]).partition("/")[0] for row in rows if row.get("name") == name and row.get("inet")), "")
 
     def _elsewhere(self, vmid: int) -> Elsewhere | None:
         rows = self._api.get("/cluster/resources", {"type": "vm"}) or []

@@ -14,8 +14,8 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_text as text
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command, CommandResult
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 
-Value = str | int | bool
-Params = t.Mapping[str, Value]
+# Values are text, numbers or booleans.
+Params = t.Mapping[str, t.Any]
 READ_TRIES = 5
 
 

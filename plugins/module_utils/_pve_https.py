@@ -64,7 +64,7 @@ class PveHttps:
         self._deadline_s = deadline_s
         self._note = note
         self._proxmoxer, self._requests = _libraries()
-        self._client = self._guard("login", lambda: self._connect())
+        self._client = self._guard("login", self._connect)
 
     @property
     def user(self) -> str:

@@ -56,8 +56,10 @@ def stand_in(folder: pathlib.Path) -> t.Iterator[str]:
     with subprocess.Popen(program, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}) as server:
         while not os.path.exists(address) and server.poll() is None:
             time.sleep(0.02)
-        yield address
-        server.terminate()
+        try:
+            yield address
+        finally:
+            server.terminate()
 
 
 @contextlib.contextmanager
@@ -72,8 +74,10 @@ def https_front(node: LxcNode) -> t.Iterator[dict[str, t.Any]]:
         while not (node.root / "port").exists() and server.poll() is None:
             time.sleep(0.02)
         port = int((node.root / "port").read_text(encoding="ascii"))
-        yield {"api_host": "127.0.0.1", "api_port": port, "api_ca_file": str(pem), "node": node.name}
-        server.terminate()
+        try:
+            yield {"api_host": "127.0.0.1", "api_port": port, "api_ca_file": str(pem), "node": node.name}
+        finally:
+            server.terminate()
 
 
 class LxcNode:

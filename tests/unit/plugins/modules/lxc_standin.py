@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The sandbox's Proxmox stand-in for nodes that live in folders, as one process: a start of ``pvesh`` costs little then.
 
-Called with a socket's path (or a node's folder, for the API over https) and the stand-in's folder. Each request is one line, ``[root folder, arguments of pvesh]``; each
+Called with a socket's path (or a node's folder, for the API over https) and the stand-in's folder. Each request is one line,
+``[root folder, arguments of pvesh]``; each
 answer is ``[exit code, standard output, standard error]``. What goes wrong is in the node's file ``faults``; all calls are
 noted in its file ``calls``.
 """
