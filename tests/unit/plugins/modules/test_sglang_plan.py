@@ -1,0 +1,154 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module from options to result; GPUs of the target come from a stand-in nvidia-smi on PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+from sglang_standins import Ended, run_module
+
+from ansible_collections.kpro.llm.plugins.modules import sglang_plan
+
+SEED: dict[str, t.Any] = {
+    "tp_size": 2,
+    "mem_fraction_static": 0.85,
+    "context_length": 65536,
+    "speculative_algorithm": "NEXTN",
+    "speculative_num_steps": 3,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 4,
+}
+
+
+def plan(**options: t.Any) -> Ended:
+    defaults = {"model_profile": "Qwen/Qwen3.6-27B", "sglang_version": "0.5.9", "args": SEED}
+    return run_module(sglang_plan.main, **{name: value for name, value in {**defaults, **options}.items() if value is not None})
+
+
+@pytest.fixture
+def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Callable[..., None]:
+    """Makes nvidia-smi answer for two A6000 with so much free memory each."""
+
+    def install(*free_mib: int) -> None:
+        rows = [
+            f"{index}, GPU-{index}, NVIDIA RTX A6000, 00000000:0{index}:00.0, 49140, {49140 - free}, {free}, 8.6, Enabled, Disabled, 300.00, 580.173.02"
+            for index, free in enumerate(free_mib)
+        ]
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!{sys.executable} -SE\nprint({chr(10).join(rows)!r})\n", encoding="utf-8")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return install
+
+
+def test_the_founding_case_as_a_task_sees_it() -> None:
+    ended = plan(gpu_type="a6000", gpu_count=2, free_before_load_gib=46.9)
+    result = ended.result
+    assert ended.rc == 0 and result["verdict"] == "FAIL" and not result["changed"]
+    assert result["cause"]["kind"] == "state_copies" and "context_length" in result["cause"]["irrelevant"]
+    assert result["advice"][0]["to"] == 8 and result["advice"][0]["predicted"]["max_total_num_tokens"] > 370_000
+    assert any("set to 48" in str(text) for text in result["notes"])
+
+
+def test_it_changes_nothing_in_check_mode_too() -> None:
+    wet, dry = plan(gpu_type="a6000", gpu_count=2), plan(gpu_type="a6000", gpu_count=2, _ansible_check_mode=True)
+    assert wet.result == dry.result
+
+
+def test_the_gpus_of_the_target_are_read(cards: t.Callable[..., None]) -> None:
+    cards(48_691, 48_691)
+    result = plan(sglang_version="0.5.23").result
+    assert [gpu["name"] for gpu in result["gpus"]] == ["RTX A6000", "RTX A6000"]
+    assert result["free_before_load_gib"] == pytest.approx(46.9, abs=0.01) and result["verdict"] == "OK"
+
+
+def test_memory_that_something_else_holds_is_named(cards: t.Callable[..., None]) -> None:
+    cards(48_691, 30_691)
+    result = plan(sglang_version="0.5.23").result
+    assert result["verdict"] == "FAIL" and result["cause"]["kind"] == "gpus_unbalanced" and "GPU 1" in result["cause"]["message"]
+    assert any("GPU 1 has 30.0 GiB free, 17.6 GiB less than an idle card" in note for note in result["notes"])
+
+
+def test_a_target_without_a_gpu_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = plan()
+    assert ended.rc == 1 and "GPUs of the target" in ended.result["msg"] and "gpu_type" in ended.result["msg"]
+
+
+def test_a_model_folder_is_read(tmp_path: Path) -> None:
+    config = {"architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8}
+    config |= {"head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936, "tie_word_embeddings": True, "max_position_embeddings": 40960}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    options = {"model_profile": None, "model_path": str(tmp_path), "args": {"mem_fraction_static": 0.8}, "gpus": [{"total_mib": 16376, "free_mib": 15900}]}
+    assert plan(**options).result["weights_gib"] == pytest.approx(1.13, abs=0.01)
+    (tmp_path / "model.safetensors").write_bytes(b"\x00" * 4)
+    broken = plan(**options)
+    assert broken.rc == 1 and str(tmp_path / "model.safetensors") in broken.result["msg"]
+
+
+def test_free_memory_of_given_gpus_defaults_to_an_idle_card() -> None:
+    idle = plan(gpus=[{"total_mib": 49140, "name": "RTX A6000"}] * 2).result
+    typed = plan(gpu_type="a6000", gpu_count=2).result
+    assert idle["free_before_load_gib"] == typed["free_before_load_gib"]
+
+
+def test_a_goal_gives_what_to_start_with() -> None:
+    goal = {"context_tokens": 65536, "concurrent_requests": 8, "speculation": "preferred", "prefix_cache": True}
+    result = plan(sglang_version="0.5.23", args={}, gpu_type="a6000", gpu_count=2, goal=goal).result
+    assert result["goal"]["satisfied"] and result["resolved_args"]["max_running_requests"] == 8
+
+
+def test_a_goal_without_keys_takes_the_options() -> None:
+    result = plan(sglang_version="0.5.23", gpu_type="a6000", gpu_count=2, args={"tp_size": 2, "context_length": 32768}, goal={}).result
+    assert result["goal"]["satisfied"] and result["resolved_args"]["context_length"] == 32768
+
+
+def test_a_report_is_a_page_and_a_table() -> None:
+    result = plan(gpu_type="a6000", gpu_count=2, report=True, title="qwen").result
+    assert result["html"].startswith("<!DOCTYPE html>") and result["table"][0] == "qwen"
+
+
+def test_a_log_is_held_against_the_plan() -> None:
+    log = "max_total_num_tokens=100000, max_running_requests=7, context_len=65536\n"
+    result = plan(sglang_version="0.5.23", gpu_type="a6000", gpu_count=2, log=log).result
+    tokens = next(item for item in result["deviations"] if item["name"] == "cache tokens")
+    assert tokens["warning"] and tokens["logged"] == 100000
+    assert any("planned 191,7" in str(text) and "100,000" in str(text) for text in result["notes"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"args": {"mem_fraction_statik": 0.8}}, "mem_fraction_static"),
+        ({"args": {"mem_fraction_static": 1.5}}, "outside (0, 1)"),
+        ({"gpu_type": "voodoo2"}, "voodoo2"),
+        ({"model_profile": "gpt-2"}, "no profile 'gpt-2'"),
+        ({"model_config": {"architectures": ["Nope"]}, "model_profile": None}, "option model_config"),
+        ({"gpus": [{"total_mib": 100, "free_mib": 200}] * 2, "gpu_type": None}, "free_mib 200"),
+        ({"goal": {"context_tokens": 10**7}}, "above the model's"),
+        ({"model_path": "/nowhere"}, "mutually exclusive"),
+        ({"model_profile": None}, "one of the following"),
+    ],
+)
+def test_bad_input_ends_in_one_sentence(options: dict[str, t.Any], words: str) -> None:
+    ended = plan(**{"gpu_type": "a6000", "gpu_count": 2, **options})
+    assert ended.rc == 1 and words in ended.result["msg"] and "Traceback" not in str(ended.result)
+
+
+def test_options_and_documentation_agree() -> None:
+    documented = yaml.safe_load(sglang_plan.DOCUMENTATION)["options"]
+    spec = sglang_plan.argument_spec()
+    assert set(documented) == set(spec)
+    assert set(documented["goal"]["suboptions"]) == set(spec["goal"]["options"])
+    result = plan(gpu_type="a6000", gpu_count=2, report=True, log="", goal={}).result
+    returned = set(yaml.safe_load(sglang_plan.RETURN))
+    assert returned <= set(result)
