@@ -47,9 +47,10 @@ class Job:
 class Worker:
     """Runs a job's steps and says where it stands."""
 
-    def __init__(self, job: Job, status: JobStatus) -> None:
+    def __init__(self, job: Job, status: JobStatus, env: t.Mapping[str, str] | None = None) -> None:
         self._job = job
         self._status = status
+        self._env = {**_ENV, **(env or {})}
 
     def run(self) -> None:
         """Do all steps; the status ends as done or failed."""
@@ -81,13 +82,13 @@ class Worker:
     def _installer_help(self) -> str:
         """Return the options that this package knows; the names of some changed between branches."""
         argv = ["sh", self._job.package.path, "--advanced-options"]
-        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=_ENV, check=False).stdout.decode("utf-8", "replace")
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=self._env, check=False).stdout.decode("utf-8", "replace")
 
     def _program(self, step: Step, place: str) -> None:
         with self._clock(f"{place} {step.phase}"):
             try:
                 done = subprocess.run(
-                    step.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=step.timeout_s, env=_ENV, check=False
+                    step.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=step.timeout_s, env=self._env, check=False
                 )
             except FileNotFoundError as error:
                 raise KproError(step.phase, f"the program {step.argv[0]} is not there") from error

@@ -1,0 +1,94 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._driver_fetch import Package
+from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import Step
+from ansible_collections.kpro.llm.plugins.module_utils._driver_worker import Job, Worker
+from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
+
+VERSION = "580.173.02"
+
+
+class Place:
+    """A folder with programs, a package and a status."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir()
+        source = folder / f"NVIDIA-Linux-x86_64-{VERSION}.run"
+        source.write_text('echo "$@" >> "$PLACE/calls"\n[ "$1" = --advanced-options ] && echo "  --no-kernel-module"\nexit 0\n')
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()
+        self.package = Package(f"file://{source}", str(folder / "cache" / source.name), digest, str(folder / "record"))
+
+    def program(self, name: str, script: str) -> None:
+        path = self.folder / "bin" / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def run(self, *steps: Step) -> dict[str, t.Any]:
+        """Do the steps as the unit would, from the text of its job."""
+        job = Job.from_dict(json.loads(json.dumps(Job(VERSION, self.package, steps).to_dict())))
+        status = JobStatus(str(self.folder))
+        Worker(job, status, {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "PLACE": str(self.folder)}).run()
+        found = status.read()
+        assert found is not None
+        return found
+
+    def calls(self) -> list[str]:
+        return (self.folder / "calls").read_text().splitlines()
+
+
+def test_steps_in_their_order(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path)
+    install = ("sh", place.package.path, "--silent", "--no-kernel-modules")
+    found = place.run(Step("download", "Download"), Step("run", "Install", install, "installer"), Step("remove", "Remove"))
+    assert found["state"] == "done"
+    assert place.calls() == ["--advanced-options", "--silent --no-kernel-module"], "the package at hand has the older spelling"
+    assert not pathlib.Path(place.package.path).exists()
+    assert (tmp_path / "record").read_text() == f"{place.package.sha256}  NVIDIA-Linux-x86_64-{VERSION}.run\n"
+
+
+def test_a_failure_ends_the_work_and_says_why(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path)
+    place.program("modprobe", "echo \"modprobe: ERROR: could not insert 'nvidia': Key was rejected by service\" >&2; exit 1")
+    found = place.run(Step("run", "Load nvidia", ("modprobe", "nvidia"), "load"), Step("run", "Never", ("sh", "-c", 'echo x >> "$PLACE/calls"'), "load"))
+    assert (found["state"], found["what"]) == ("failed", "Load nvidia")
+    assert "Secure Boot" in found["reason"]
+    assert not (tmp_path / "calls").exists()
+
+
+def test_a_step_that_may_fail(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path)
+    assert place.run(Step("run", "Stop the persistence daemon", ("sh", "-c", "exit 5")))["state"] == "done"
+
+
+def test_the_index_is_asked_only_if_a_package_is_not_found(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path)
+    place.program("apt-get", 'echo "$1" >> "$PLACE/calls"; [ "$1" = update ] && touch "$PLACE/fresh"; [ -e "$PLACE/fresh" ]')
+    step = Step("packages", "Install dkms", ("apt-get", "install", "dkms"), "apt")
+    assert place.run(step)["state"] == "done"
+    assert place.calls() == ["install", "update", "install"]
+    assert place.run(step)["state"] == "done"
+    assert place.calls()[3:] == ["install"]
+
+
+def test_program_that_is_not_there_and_one_that_hangs(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path)
+    assert place.run(Step("run", "Build", ("dkms-not-there",), "dkms"))["reason"] == "the program dkms-not-there is not there"
+    assert "no end after 0.2 s" in place.run(Step("run", "Build", ("sleep", "60"), "dkms", 0.2))["reason"]
+
+
+def test_wrong_bytes_end_it_before_anything_runs(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path)
+    place.package = Package(place.package.url, place.package.path, "0" * 64, place.package.record)
+    found = place.run(Step("download", "Download"), Step("run", "Install", ("sh", place.package.path), "installer"))
+    assert found["state"] == "failed" and "its SHA-256 is" in found["reason"]
+    assert not (tmp_path / "calls").exists() and not (tmp_path / "record").exists()
