@@ -21,12 +21,12 @@ from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import (
     bus_id,
     character_majors,
     dkms_entries,
-    flavour_of_license,
     gpu_information,
     hostpci_addresses,
     library_version,
     loaded_driver,
     loaded_modules,
+    module_driver,
     pve_version,
 )
 
@@ -64,10 +64,7 @@ class GpuHost:
 
     def on_disk(self) -> DriverVersion | None:
         """Return the driver that modprobe would load for the running kernel."""
-        version = self._output(["modinfo", "-F", "version", "nvidia"]).strip()
-        if not version:
-            return None
-        return DriverVersion(version, flavour_of_license(self._output(["modinfo", "-F", "license", "nvidia"])))
+        return module_driver(self._output(["modinfo", "nvidia"]))
 
     def modules(self) -> frozenset[str]:
         """Return the names of all loaded modules."""

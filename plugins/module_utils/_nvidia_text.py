@@ -47,6 +47,12 @@ def flavour_of_license(license_text: str) -> Flavour:
     return "open" if "GPL" in license_text else "proprietary"
 
 
+def module_driver(text: str) -> DriverVersion | None:
+    """Return the driver that ``modinfo nvidia`` describes, None if the text describes none."""
+    rows = dict(re.findall(r"^(version|license):\s*(.+)$", text, re.MULTILINE))
+    return DriverVersion(rows["version"].strip(), flavour_of_license(rows.get("license", ""))) if "version" in rows else None
+
+
 def library_version(file_name: str) -> str | None:
     """Return the driver version in a library's file name (``libcuda.so.580.173.02``), None if there is none."""
     found = re.search(rf"\.so\.({_VERSION})$", file_name)

@@ -56,7 +56,7 @@ def test_place(root: pathlib.Path, files: dict[str, str], place: str) -> None:
 
 
 def test_driver_on_disk(root: pathlib.Path) -> None:
-    program(root, "modinfo", '[ "$2" = version ] && echo 580.173.02 || echo "Dual MIT/GPL"')
+    program(root, "modinfo", "printf 'filename:       /lib/modules/x/nvidia.ko\\nversion:        580.173.02\\nlicense:        Dual MIT/GPL\\n'")
     assert host(root).on_disk() == DriverVersion("580.173.02", "open")
 
 
@@ -66,7 +66,7 @@ def test_programs_that_are_not_there_mean_nothing_is_installed(root: pathlib.Pat
 
 
 def test_failing_program_is_not_read(root: pathlib.Path) -> None:
-    program(root, "modinfo", "echo 580.173.02; exit 1")
+    program(root, "modinfo", "echo 'version: 580.173.02'; exit 1")
     assert host(root).on_disk() is None
 
 
