@@ -89,19 +89,28 @@ def check_node(wanted: Wanted, present: Present) -> None:
 
 
 def check_users(wanted: Wanted, present: Present) -> None:
-    """Refuse to swap a driver that is in use: its modules can't be unloaded, and the vendor's installer stops half-way.
+    """Refuse to install while a GPU is in use: the modules can't be unloaded, and the vendor's installer stops half-way.
 
     :raises KproError: naming who uses it.
     """
-    loaded = present.loaded.version if present.loaded else wanted.version
-    disk = present.on_disk.version if present.on_disk else wanted.version
-    if present.users and loaded != wanted.version and disk != wanted.version:
+    if present.users and present.loaded and needs_install(wanted, present):
+        purpose = "installed again" if present.loaded.version == wanted.version else f"replaced by {wanted.version}"
         raise KproError(
             "NVIDIA driver",
-            f"{loaded} is in use by {'; '.join(present.users)} and can't be replaced by {wanted.version}",
+            f"{present.loaded.version} is in use by {'; '.join(present.users)} and can't be {purpose}",
             "Stop them, then run again",
             users=list(present.users),
         )
+
+
+def needs_install(wanted: Wanted, present: Present) -> bool:
+    """Say whether the vendor's package has to run: module, libraries or DKMS's record are not those of the wanted version."""
+    disk = present.on_disk
+    if disk is None or disk.version != wanted.version or not present.libraries_are(wanted.version):
+        return True
+    if wanted.flavour != "auto" and disk.flavour != wanted.flavour:
+        return True
+    return not any(entry.version == wanted.version for entry in present.dkms)
 
 
 def check_sources(wanted: Wanted, present: Present, option: str) -> None:

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
-from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import wanted_flavour
+from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import needs_install, wanted_flavour
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import CONTROL_MINOR, NVIDIA_MAJOR
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import version_key
@@ -72,7 +72,7 @@ def _driver_changes(wanted: Wanted, present: Present) -> tuple[list[Change], str
     disk = present.on_disk.version if present.on_disk else None
     loaded = present.loaded.version if present.loaded else None
     install = needs_install(wanted, present)
-    swap = loaded is not None and (loaded != wanted.version or (install and disk != wanted.version))
+    swap = loaded is not None and loaded != wanted.version
     if install:
         flavour = wanted_flavour(wanted, present)
         before = f"{disk} ({present.on_disk.flavour})" if present.on_disk else None
@@ -81,19 +81,10 @@ def _driver_changes(wanted: Wanted, present: Present) -> tuple[list[Change], str
         changes.append(Change(f"Build the kernel module for {kernel}", None, wanted.version, ("build", kernel)))
     if swap and present.users and not install:
         return changes, f"driver {loaded} is loaded and used by {', '.join(present.users)}"
-    if swap or loaded is None or "nvidia_uvm" not in present.modules:
+    # The installer unloads what is loaded, whatever the version.
+    if install or swap or loaded is None or "nvidia_uvm" not in present.modules:
         changes.append(Change("Load the kernel modules", loaded, wanted.version, ("load",)))
     return changes, ""
-
-
-def needs_install(wanted: Wanted, present: Present) -> bool:
-    """Say whether the vendor's package has to run: module, libraries or DKMS's record are not those of the wanted version."""
-    disk = present.on_disk
-    if disk is None or disk.version != wanted.version or not present.libraries_are(wanted.version):
-        return True
-    if wanted.flavour != "auto" and disk.flavour != wanted.flavour:
-        return True
-    return not any(entry.version == wanted.version for entry in present.dkms)
 
 
 def kernels_to_build(wanted: Wanted, present: Present, install: bool) -> list[str]:

@@ -71,6 +71,11 @@ def test_driver_in_use_is_not_replaced() -> None:
     assert "container 129" in caught.value.reason and "Stop them" in caught.value.remedy
 
 
+def test_driver_in_use_is_not_installed_again() -> None:
+    with pytest.raises(KproError, match="can't be installed again"):
+        make_plan(WANTED, but(GOOD, cuda_library=None, users=("python (pid 4711) of container 129",)))
+
+
 def test_users_are_no_hindrance_where_nothing_is_replaced() -> None:
     assert make_plan(WANTED, but(GOOD, users=("python (pid 4711) of container 129",))).changes == ()
 
