@@ -37,7 +37,7 @@ def failure(kind: str, phase: str, output: str, logs: t.Mapping[str, str]) -> Kp
 
     :param kind: the step's ``failure``.
     :param output: what the program said.
-    :param logs: texts of "installer" (its log) and "make" (DKMS's make.log), empty where there is none.
+    :param logs: texts of "installer" (its log) and "make" (DKMS's make.log), empty where there is none of this step.
     """
     compiler = make_error(logs.get("make", ""))
     if kind in ("installer", "dkms") and compiler:
@@ -48,7 +48,8 @@ def failure(kind: str, phase: str, output: str, logs: t.Mapping[str, str]) -> Kp
             make_log=logs.get("make_path", ""),
         )
     if kind in ("installer", "dkms"):
-        reason = installer_error(logs.get("installer", "")) or installer_error(output) or last_lines(output)
+        log = logs.get("installer", "") if kind == "installer" else ""
+        reason = installer_error(log) or installer_error(output) or last_lines(output)
         return KproError(phase, reason or "it failed without a message", _installer_remedy(reason or ""))
     if kind == "load":
         return _load_failure(phase, output)

@@ -85,6 +85,7 @@ class Worker:
         return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=self._env, check=False).stdout.decode("utf-8", "replace")
 
     def _program(self, step: Step, place: str) -> None:
+        began_s = time.time()
         with self._clock(f"{place} {step.phase}"):
             try:
                 done = subprocess.run(
@@ -97,7 +98,7 @@ class Worker:
         output = done.stdout.decode("utf-8", "replace")
         print(output, end="", flush=True)
         if done.returncode != 0 and step.failure:
-            raise failure(step.failure, step.phase, output, self._logs())
+            raise failure(step.failure, step.phase, output, self._logs(began_s))
 
     @contextlib.contextmanager
     def _clock(self, text: str) -> t.Iterator[None]:
@@ -118,15 +119,17 @@ class Worker:
             ended.set()
             thread.join()
 
-    def _logs(self) -> dict[str, str]:
-        """Return the texts that explain a failed build."""
+    def _logs(self, since_s: float) -> dict[str, str]:
+        """Return the texts that explain a failed build; a log from before it explains another one."""
         make = pathlib.Path(f"/var/lib/dkms/nvidia/{self._job.version}/build/make.log")
-        return {"installer": _text(pathlib.Path(INSTALLER_LOG)), "make": _text(make), "make_path": str(make)}
+        return {"installer": _text(pathlib.Path(INSTALLER_LOG), since_s), "make": _text(make, since_s), "make_path": str(make)}
 
 
-def _text(path: pathlib.Path) -> str:
+def _text(path: pathlib.Path, since_s: float) -> str:
     with contextlib.suppress(OSError):
-        return path.read_text(errors="replace")
+        # File systems keep coarser times than the clock.
+        if path.stat().st_mtime >= since_s - 1.0:
+            return path.read_text(errors="replace")
     return ""
 
 

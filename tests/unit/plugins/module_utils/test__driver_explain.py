@@ -71,5 +71,12 @@ def test_unload() -> None:
     assert error.reason == "modprobe: FATAL: Module nvidia_uvm is in use." and "reboot" in error.remedy
 
 
+def test_dkms_alone_is_not_explained_by_the_installers_log() -> None:
+    old = {"installer": "ERROR: something of last month\n\n"}
+    output = "Error! Your kernel headers for kernel 6.17.2-1-pve cannot be found at /lib/modules/6.17.2-1-pve/build\n"
+    error = explain.failure("dkms", "Build the kernel module for 6.17.2-1-pve", output, old)
+    assert "kernel headers for kernel 6.17.2-1-pve cannot be found" in error.reason and "last month" not in error.reason
+
+
 def test_silence() -> None:
     assert explain.failure("installer", "Install driver", "", {}).reason == "it failed without a message"
