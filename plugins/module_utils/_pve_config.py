@@ -97,7 +97,7 @@ def canonical(key: str, value: str | None) -> t.Any:
         return prop.flag(value)
     if key in INTEGERS and value.isdecimal():
         return int(value)
-    if key == "cpulimit":
+    if key == "cpulimit" and re.fullmatch(r"\d+(\.\d*)?", value):
         return float(value)
     return value.split() if key == "nameserver" else value
 

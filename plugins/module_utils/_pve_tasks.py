@@ -70,7 +70,7 @@ class Tasks:
     def running(self, vmid: t.Any) -> str:
         """Return the name of a task that now works on a guest, empty if there is none."""
         rows = self._api.get(f"/nodes/{self._node}/tasks", {"source": "active", **({"vmid": vmid} if vmid else {})}) or []
-        active = [row for row in rows if not row.get("endtime") and row.get("status") in (None, "", "running")]
+        active = [row for row in rows if not row.get("endtime")]
         return str(active[0].get("upid", "")) if active else ""
 
     def log(self, upid: str) -> list[str]:

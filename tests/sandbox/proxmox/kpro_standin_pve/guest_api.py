@@ -164,8 +164,11 @@ def get_cluster_status(request: Request) -> list[dict[str, Any]]:
 
 @route("GET", "/nodes/{node}/tasks")
 def get_tasks(request: Request) -> Any:
-    """Return finished tasks, newest first."""
-    rows = tasks.listing(request.node, request.get("vmid"), request.get("typefilter"), request.flag("errors"))
+    """Return finished tasks (by default), running ones or both, newest first."""
+    source, vmid = request.get("source") or "archive", request.get("vmid")
+    rows = tasks.active(request.node, vmid) if source in ("active", "all") else []
+    if source in ("archive", "all"):
+        rows += tasks.listing(request.node, vmid, request.get("typefilter"), request.flag("errors"))
     return Listed(rows[: int(request.get("limit") or 50)], len(rows))
 
 

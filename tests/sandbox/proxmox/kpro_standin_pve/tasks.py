@@ -209,6 +209,16 @@ def log(node: Node, upid: str, start: int, limit: int) -> tuple[list[dict[str, o
     return [{"n": start + n, "t": text} for n, text in enumerate(lines[start:end], start=1)], len(lines)
 
 
+def active(node: Node, vmid: str | None) -> list[dict[str, Any]]:
+    """Return tasks that run now, newest first."""
+    found: list[dict[str, Any]] = []
+    for file in node.path(LOG_DIR).glob("*/UPID:*"):
+        parts = decode(file.name)
+        if vmid in (None, parts["id"]) and _result(file) is None and process_start_ticks(int(str(parts["pid"]))):
+            found.append({**parts, "saved": "0", "status": "RUNNING"})
+    return sorted(found, key=lambda row: int(row["starttime"]), reverse=True)
+
+
 def listing(node: Node, vmid: str | None, kind: str | None, errors_only: bool) -> list[dict[str, Any]]:
     """Return finished tasks, newest first, narrowed by container, type and failure."""
     try:

@@ -18,6 +18,7 @@ import os
 import pathlib
 import socketserver
 import sys
+import time
 import typing as t
 
 sys.path.insert(0, sys.argv[2])
@@ -66,6 +67,7 @@ class Remembering:
             raise driver.HotplugError("refused")
 
     def unpack(self, archive: pathlib.Path, rootfs: pathlib.Path, *_rest: t.Any) -> None:
+        time.sleep(self._faults().get("slow_unpack_s", 0))
         (rootfs / "etc").mkdir()
         (rootfs / "etc/os-release").write_text("ID=debian\n", encoding="ascii")
 
@@ -127,7 +129,7 @@ def serve_https(root: pathlib.Path) -> None:
     from kpro_standin_pve.https_front import Front
 
     name = os.uname().nodename.split(".")[0]
-    node = Node(root, name, Remembering(root, dict), major="13", lock_wait_s=0.2)
+    node = Node(root, name, Remembering(root, lambda: json.loads((root / "faults").read_text(encoding="utf-8"))), major="13", lock_wait_s=0.2)
     front = Front(node, ("127.0.0.1", 0), root / "api.pem", root / "api.key")
     (root / "port.new").write_text(str(front.server_address[1]), encoding="ascii")
     (root / "port.new").rename(root / "port")

@@ -107,3 +107,13 @@ def test_what_only_the_node_can_do_is_refused_with_the_reason(node: LxcNode, way
     node.has("hostname: llm\nmemory: 512\nostype: debian\nrootfs: local-zfs:subvol-129-disk-0,size=2G\nlxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind\n")
     result = node.deploy(**way, **PASSWORD, adopt=True, unprivileged=False)
     assert result["failed"] and "the API can't remove it" in result["msg"] and "pvesh" in result["msg"], result
+
+
+def test_a_creation_that_takes_longer_than_one_run_waits_is_taken_up_by_the_next(node: LxcNode, way: dict[str, t.Any]) -> None:
+    (node.root / "srv/models").mkdir()
+    node.faults(slow_unpack_s=4)
+    first = node.deploy(**way, **PASSWORD, task_timeout_s=1)
+    assert first["failed"] and "UPID:" in first["msg"] and "still runs" in first["msg"] and "same command again" in first["msg"], first
+    second = node.deploy(**way, **PASSWORD)
+    assert not second.get("failed") and second["plan"] == ["Start container 129"], second
+    assert node.is_running()
