@@ -10,9 +10,9 @@ import os
 import subprocess
 from pathlib import Path
 
-import lanes
 import pytest
 
+import lanes
 from conftest import ROOT, VMID, Node
 
 PLAYBOOKS = Path(__file__).parent / "connection"

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SANDBOX, _inventory, _port
 
 import lanes
+from conftest import ROOT, SANDBOX, _inventory, _port
 
 pytestmark = pytest.mark.sandbox
 

@@ -28,7 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-import lanes  # noqa: E402
+import lanes
 
 PEER_VERSION = "14.5.0"  # of the PyPI package `ansible`; it carries community.proxmox 2.0.0
 CONNECTIONS: dict[str, dict[str, object]] = {

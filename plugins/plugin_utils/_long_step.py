@@ -5,7 +5,8 @@
 
 The work runs in a transient systemd unit on the target; the module starts or attaches to it, waits for an event or a few
 seconds, and returns ``finished: false`` with a ``progress`` line. This plugin prints the line and asks again. An
-interrupted playbook leaves the unit running, and the next run attaches to it. ``meta/runtime.yml`` names the modules.
+interrupted playbook leaves the unit running, and the next run attaches to it. Each such module has an action plugin of its
+name that is nothing but this one. PRIVATE: for use in kpro.llm only.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ansible.utils.display import Display
 display = Display()
 
 
-class ActionModule(ActionBase):
+class LongStep(ActionBase):
     """Calls the module of the same name until it has finished."""
 
     TRANSFERS_FILES = False

@@ -9,7 +9,7 @@ import typing as t
 import pytest
 from ansible.playbook.task import Task
 
-from ansible_collections.kpro.llm.plugins.action import long_step
+from ansible_collections.kpro.llm.plugins.plugin_utils import _long_step as long_step
 
 
 class Target:
@@ -24,7 +24,7 @@ class Target:
 def run(monkeypatch: pytest.MonkeyPatch) -> t.Callable[[Target], dict[str, t.Any]]:
     def call(target: Target) -> dict[str, t.Any]:
         task = Task.load({"name": "x", "kpro.llm.hf_model": {}})
-        action = long_step.ActionModule(task, None, None, None, None, None)
+        action = long_step.LongStep(task, None, None, None, None, None)
         monkeypatch.setattr(action, "_execute_module", lambda **_options: target.answers.pop(0))
         monkeypatch.setattr(long_step.ActionBase, "run", lambda *_arguments: {})
         monkeypatch.setattr(long_step.display, "display", lambda text, **_options: target.lines.append(text))
