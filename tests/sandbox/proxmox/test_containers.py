@@ -83,6 +83,9 @@ def test_a_container_has_its_name_address_and_resolver(node: Any, vmid: int) -> 
     assert links["eth0"]["inet"] == "10.77.0.40/24"
     assert node.run("ping -c 1 -W 5 10.77.0.40").returncode == 0
     assert node.out(f"stat -c %u /proc/$(lxc-info -n {vmid} -pH)") == "100000"
+    node.run(f"pct set {vmid} --net0 name=eth0,bridge=vmbr0,hwaddr={links['eth0']['hwaddr']},ip=10.77.0.42/24,gw=10.77.0.1")
+    assert node.run("ping -c 1 -W 5 10.77.0.42").returncode == 0
+    assert node.out(f"pct exec {vmid} -- ip -o route get 192.0.2.1").startswith("192.0.2.1 via 10.77.0.1 dev eth0 src 10.77.0.42")
 
 
 def test_dhcp_gives_an_address(node: Any, vmid: int) -> None:

@@ -101,9 +101,13 @@ class LxcDriver:
     def hotplug(self, node: Node, vmid: str, key: str, value: str | None, config: Config) -> None:
         """Do what a running container can take at once: new devices and bind mounts."""
         pid = self.init_pid(node, vmid)
-        if value is None or pid is None or not key.startswith(("dev", "mp")):
+        if value is None or pid is None or not key.startswith(("dev", "mp", "net")):
             return  # limits and names need no help here: there are no controllers in the sandbox
         from . import hotplug
+
+        if key.startswith("net"):
+            _set_address(pid, normalise.parts_of(key, value))
+            return
 
         if key.startswith("dev"):
             device = devices.resolve(node, key, value)
@@ -132,6 +136,23 @@ class LxcDriver:
         """Remove /var/lib/lxc/ID."""
         shutil.rmtree(node.path(f"{lxc_config.LXC_DIR}/{vmid}"), ignore_errors=True)
         node.path(LOG.format(vmid)).unlink(missing_ok=True)
+
+
+def _set_address(pid: int, parts: dict[str, str]) -> None:
+    """Give a running container's interface its static address, as Proxmox does; other changes wait for the next start."""
+    address, name = parts.get("ip", ""), parts["name"]
+    if "/" not in address:
+        return
+    inside = ("nsenter", "-t", str(pid), "-n", "--", "ip")
+    if run(*inside, "link", "show", "dev", name).returncode:
+        return
+    steps = [("addr", "flush", "dev", name, "scope", "global"), ("addr", "add", address, "dev", name)]
+    if "gw" in parts:
+        steps.append(("route", "replace", "default", "via", parts["gw"], "dev", name))
+    for step in steps:
+        answer = run(*inside, *step)
+        if answer.returncode:
+            raise HotplugError(f"command 'ip {' '.join(step)}' failed: {answer.stderr.strip()}")
 
 
 def unpack_argv(archive: Path, folder: str, unprivileged: bool) -> list[str]:
