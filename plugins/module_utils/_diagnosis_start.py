@@ -292,14 +292,6 @@ def killed_child(case: Case) -> Diagnosis | None:
     found = case.find(r"Subprocess (\S+) \(pid=(\d+)\) crashed with exit code (-?\d+)")
     if not found or case.first_error:
         return None
-    kills = case.number("memory_events.oom_kill", "cgroup.events.oom_kill")
-    if kills:
-        return Diagnosis(
-            "ram_kill",
-            f"{found[1]} was killed for want of main memory (memory.events counts {kills:.0f})",
-            "Raise gpu_container__memory_mib, or set weight_loader_drop_cache_after_load",
-            (found.string,),
-        )
     signal = f"signal {-int(found[3])}" if found[3].startswith("-") else f"exit code {found[3]}"
     return Diagnosis(
         "child_killed",

@@ -74,6 +74,21 @@ def _seconds(text: str) -> int | None:
     return int(sum(int(number) * units[unit] for number, unit in parts)) if parts else None
 
 
+def ram_kill(case: Case) -> Diagnosis | None:
+    """The kernel ended a process for want of main memory; systemd and the control group count it, exit code 137 alone does not say so."""
+    kills = case.number("memory_events.oom_kill")
+    if str(case.get("unit.Result", "unit.result") or "") != "oom-kill" and not kills:
+        return None
+    counted = f" (memory.events counts {kills:.0f})" if kills else ""
+    return Diagnosis(
+        "ram_kill",
+        f"a process of the service was killed for want of main memory in the phase '{case.log.phase}'{counted}",
+        "Raise gpu_container__memory_mib, or set weight_loader_drop_cache_after_load",
+        (case.line(r"oom-kill|OOM killer|crashed with exit code -9") or "Result=oom-kill",),
+        "raise",
+    )
+
+
 def normal_stop(case: Case) -> Diagnosis | None:
     """A stop that was asked for; some versions end it by SIGKILL of themselves."""
     if not case.get("stop_requested") and not case.find(r"^Stopping |Stopped .*\.service"):
@@ -168,6 +183,7 @@ def resolver_surprise(case: Case) -> Diagnosis | None:
 RULES: tuple[t.Callable[[Case], Diagnosis | None], ...] = (
     stale_log,
     crash_loop,
+    ram_kill,
     normal_stop,
     start_timeout,
     stopped,

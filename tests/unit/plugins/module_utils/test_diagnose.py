@@ -164,3 +164,10 @@ def test_logs_of_the_real_engine(name: str, class_: str, phase: str, words: str)
 def test_the_log_of_a_good_start_has_no_cause() -> None:
     lines = (FIXTURES / "sglang_logs" / "ready.log").read_text(encoding="utf-8").splitlines()
     assert diagnose(lines).class_ == "unknown"
+
+
+@pytest.mark.parametrize("context", [{"unit": {"result": "oom-kill"}}, {"memory_events": {"oom": 1, "oom_kill": 2}}])
+def test_the_kernels_count_decides_about_a_kill_for_memory(context: dict[str, t.Any]) -> None:
+    lines = ["Load weight begin. avail mem=46.9 GB", "Subprocess scheduler_0 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup..."]
+    assert diagnose(lines, context).class_ == "ram_kill"
+    assert diagnose(lines, {"unit": {"result": "signal"}, "memory_events": {"oom_kill": 0}}).class_ == "child_killed"

@@ -236,3 +236,96 @@ def test_what_answered_is_kept_as_the_last_good_configuration(unit: StandinUnit,
     assert ready(identity, port, keep=keep, answer_pattern="wrong").rc == 0
     good = json.loads((tmp_path / "state" / "last_good.json").read_text(encoding="utf-8"))
     assert (good["digest"], good["texts"], good["rung"]) == ("d1", {"config": "port: 1\n"}, 1)
+
+
+LOGS = Path(__file__).parents[1] / "module_utils" / "fixtures" / "sglang_logs"
+
+
+@pytest.mark.parametrize(
+    ("log", "end", "class_"),
+    [
+        ("model_path_absent", {"exit": 1}, "model_path_missing"),
+        ("unknown_option", {"exit": 2}, "bad_option"),
+        ("no_memory", {"signal": 9}, "hybrid_state_pool_too_large"),
+        ("tokenizer_absent", {"signal": 9}, "tokenizer_missing"),
+        ("weights_truncated", {"signal": 9}, "weights_truncated"),
+        ("scheduler_killed", {"signal": 9}, "child_killed"),
+    ],
+)
+def test_real_logs_of_lost_starts_are_explained_at_once(unit: StandinUnit, port: int, log: str, end: dict[str, int], class_: str) -> None:
+    lines = (LOGS / f"{log}.log").read_text(encoding="utf-8").splitlines()
+    steps = [{"log": line} for line in lines if "service: " not in line and not line.startswith(("Starting ", "Started "))]
+    began = time.monotonic()
+    ended = ready(unit.run_engine([*steps, end]), port, timeout_s=120)
+    found = ended.result["details"]["diagnosis"]
+    assert ended.rc == 1 and found["class"] == class_ and found["remedy"] and found["evidence"]
+    assert found["cause"] in ended.result["msg"] and loss(ended) != "timeout"
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    ("line", "class_", "direction"),
+    [
+        ("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "hybrid_state_pool_too_large", "lower"),
+        (
+            "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.5. Raise --mem-fraction-static above 0.6",
+            "fraction_too_low",
+            "raise",
+        ),
+        (
+            "RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) state cache. total_rest_memory=-3.05 GB",
+            "hybrid_state_pool_too_large",
+            "raise",
+        ),
+        ("AssertionError: max_running_request is zero", "state_slots_too_few", "raise"),
+        ("ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes.", "gpu_unbalanced", ""),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.02 GiB", "rank_died_main_alive", ""),
+    ],
+)
+def test_each_text_about_memory_has_its_direction(unit: StandinUnit, port: int, line: str, class_: str, direction: str) -> None:
+    steps = [
+        *START[:4],
+        {"log": "Max running requests is reset to 48 for speculative decoding."},
+        {"log": "[x TP0] Scheduler hit an exception: Traceback (most recent call last):"},
+        {"log": line},
+    ]
+    found = ready(unit.run_engine(steps), port, timeout_s=60).result["details"]["diagnosis"]
+    assert (found["class"], found["direction"]) == (class_, direction)
+
+
+def test_a_crash_after_ready_is_no_success(unit: StandinUnit, port: int) -> None:
+    identity = unit.run_engine(serving(port))
+    assert ready(identity, port).rc == 0
+    assert unit.process is not None and unit.watcher is not None
+    unit.process.kill()
+    unit.watcher.join(10)
+    assert loss(ready(identity, port)) == "crashed"
+
+
+def test_a_unit_that_never_started(unit: StandinUnit, port: int) -> None:
+    ended = ready({"unit": "kpro-sglang.service", "served_name": "tiny"}, port)
+    assert loss(ended) == "crashed" and "is inactive" in ended.result["msg"]
+
+
+def test_the_log_of_an_earlier_start_is_never_read(unit: StandinUnit, port: int) -> None:
+    unit.say("The server is fired up and ready to roll!", _SYSTEMD_INVOCATION_ID="c" * 32)
+    unit.say("Scheduler hit an exception: Traceback", _SYSTEMD_INVOCATION_ID="c" * 32)
+    identity = unit.run_engine(serving(port))
+    assert ready(identity, port).rc == 0
+
+
+def test_a_journal_that_ends_is_followed_anew(unit: StandinUnit, port: int, tmp_path: Path) -> None:
+    """journalctl ends once (as after a vacuum); the wait goes on and the start is judged by what the next one says."""
+    real = tmp_path / "programs" / "journalctl"
+    once = real.with_name("journalctl-real")
+    real.rename(once)
+    real.write_text(f'#!/bin/sh\n[ -e {tmp_path}/ended ] || {{ touch {tmp_path}/ended; exit 1; }}\nexec {once} "$@"\n', encoding="ascii")
+    real.chmod(0o755)
+    ended = ready(unit.run_engine([*START[:3], {"sleep": 4}, {"log": "[x TP0] Scheduler hit an exception: Traceback"}]), port, timeout_s=60)
+    assert loss(ended) == "start_failed" and (tmp_path / "ended").exists()
+
+
+def test_memory_events_decide_about_a_ram_kill(unit: StandinUnit, port: int) -> None:
+    steps = [*START[:3], {"log": "Subprocess scheduler_0 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup..."}, {"signal": 9}]
+    ended = ready(unit.run_engine(steps), port, timeout_s=60, context={"memory_events": {"oom_kill": 1}})
+    assert ended.result["details"]["diagnosis"]["class"] == "ram_kill"
