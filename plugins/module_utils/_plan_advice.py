@@ -14,6 +14,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_resolve import IMPL
 
 # Above this fraction the slack of any card is too small to advise it (start-up logs).
 HIGHEST_FRACTION = 0.95
+_USUAL_LIMITS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,14 @@ class Advice:
     outcome: Outcome
     note: str
     also: tuple[tuple[str, t.Any], ...] = ()
+
+
+def largest_where(low: int, high: int, holds: t.Callable[[int], bool]) -> int:
+    """The largest number from low to high for which a condition holds that only ends once, or low."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
 
 
 def changed(inputs: Inputs, **values: t.Any) -> Outcome | None:
@@ -135,20 +144,32 @@ def _request_advice(outcome: Outcome) -> list[Advice]:
     limit = outcome.resolved.limit
     if limit is None or limit < 2 or not outcome.shape.state_bytes:
         return []
-    plans = {number: changed(outcome.inputs, max_running_requests=number) for number in range(1, limit)}
-    good = {number: plan for number, plan in plans.items() if plan is not None and _better(outcome, plan)}
-    if not good:
-        return []
+    plans: dict[int, Outcome | None] = {}
+
+    def plan(number: int) -> Outcome | None:
+        if number not in plans:
+            plans[number] = changed(outcome.inputs, max_running_requests=number)
+        return plans[number]
+
     chosen: dict[int, str] = {}
-    full = [number for number, plan in good.items() if plan.verdict == "OK"]
-    roomy = [number for number in full if _roomy(good[number], number) and number & (number - 1) == 0]
-    if roomy:
-        chosen[max(roomy)] = "recommended: each running request has room for half a context"
+    for number in (number for number in _USUAL_LIMITS if number < limit):
+        other = plan(number)
+        if other is not None and other.verdict == "OK" and _better(outcome, other) and _roomy(other, number):
+            chosen[number] = "recommended: each running request has room for half a context"
+            break
+    full = largest_where(0, limit - 1, lambda number: number == 0 or _is_full(plan(number)))
+    last = largest_where(0, limit - 1, lambda number: number == 0 or _better(outcome, plan(number)))
     if full:
-        chosen.setdefault(max(full), "the most requests that leave a whole context")
-    chosen.setdefault(max(good), "the most requests that start")
+        chosen.setdefault(full, "the most requests that leave a whole context")
+    if last:
+        chosen.setdefault(last, "the most requests that start")
     before = limit if outcome.resolved.limit_given else f"{IMPLICIT_REQUESTS} (implicit)"
-    return [_item("max_running_requests", before, number, good[number], note) for number, note in chosen.items()]
+    found = [(number, plan(number), note) for number, note in chosen.items()]
+    return [_item("max_running_requests", before, number, other, note) for number, other, note in found if other is not None and _better(outcome, other)]
+
+
+def _is_full(plan: Outcome | None) -> bool:
+    return plan is not None and plan.verdict == "OK"
 
 
 def _roomy(plan: Outcome, requests: int) -> bool:

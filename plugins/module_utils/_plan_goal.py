@@ -10,6 +10,7 @@ import itertools
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._plan_advice import largest_where
 from ansible_collections.kpro.llm.plugins.module_utils._plan_core import SAFE_SLACK_GIB, Inputs, Outcome, evaluate
 from ansible_collections.kpro.llm.plugins.module_utils._plan_gpus import PROFILES
 from ansible_collections.kpro.llm.plugins.module_utils._plan_resolve import resolve
@@ -93,16 +94,21 @@ def search(goal: Goal, inputs: Inputs) -> list[Choice]:
     :raises KproError: if nothing can be planned at all, for the reason that the last try gave.
     """
     inputs = _with_all_gpus(inputs)
-    choices: list[Choice] = []
-    failure: KproError | None = None
-    for variant in _variants(goal, inputs):
-        try:
-            choices.append(_best_of(goal, variant, inputs))
-        except KproError as error:
-            failure = error
-    if not choices:
-        raise failure or KproError("option goal", "there is nothing to choose from", "Give fewer fixed options")
-    return sorted(choices, key=lambda choice: (choice.outcome.verdict == "FAIL", choice.losses, -choice.margin_gib))
+    # Variants that give less are looked at only if none reaches the wanted numbers.
+    for reach in (_as_wanted, _with_less):
+        choices: list[Choice] = []
+        failure: KproError | None = None
+        for variant in _variants(goal, inputs):
+            try:
+                choices.append(reach(goal, variant, inputs))
+            except KproError as error:
+                failure = error
+        good = [choice for choice in choices if choice.margin_gib >= 0] or (choices if reach is _with_less else [])
+        if good:
+            return sorted(good, key=lambda choice: (choice.outcome.verdict == "FAIL", choice.losses, -choice.margin_gib))
+        if not choices:
+            raise failure or KproError("option goal", "there is nothing to choose from", "Give fewer fixed options")
+    raise AssertionError("the second round always answers")
 
 
 def _with_all_gpus(inputs: Inputs) -> Inputs:
@@ -134,30 +140,27 @@ def _takes_fp8(inputs: Inputs) -> bool:
     return all(any(gpu.sm >= 89 and gpu.name == name for gpu in PROFILES.values()) for name in names)
 
 
-def _best_of(goal: Goal, variant: _Variant, inputs: Inputs) -> Choice:
-    """The variant with the wanted numbers; else with fewer requests; else with a shorter context too."""
-    requests, context = goal.concurrent_requests, goal.context_tokens
-    outcome, margin = _best_fraction(goal, variant, inputs, requests, context)
-    if margin < 0 and requests > 1:
-        requests = _largest(1, requests, lambda number: _best_fraction(goal, variant, inputs, number, context)[1] >= 0)
-        outcome, margin = _best_fraction(goal, variant, inputs, requests, context)
+def _as_wanted(goal: Goal, variant: _Variant, inputs: Inputs) -> Choice:
+    """The variant with the wanted numbers, which may not hold (negative margin)."""
+    outcome, margin = _best_fraction(variant, inputs, goal.concurrent_requests, goal.context_tokens)
+    losses, given_up = _losses(goal, variant, inputs, goal.concurrent_requests, goal.context_tokens, outcome)
+    return Choice(outcome, margin, losses, given_up)
+
+
+def _with_less(goal: Goal, variant: _Variant, inputs: Inputs) -> Choice:
+    """The variant with as many requests as hold; if not even one does, with a shorter context too."""
+    context = goal.context_tokens
+    requests = largest_where(1, goal.concurrent_requests, lambda number: _best_fraction(variant, inputs, number, context)[1] >= 0)
+    outcome, margin = _best_fraction(variant, inputs, requests, context)
     if margin < 0:
-        blocks = _largest(1, context // _FEWEST_CONTEXT, lambda n: _best_fraction(goal, variant, inputs, 1, n * _FEWEST_CONTEXT)[1] >= 0)
+        blocks = largest_where(1, context // _FEWEST_CONTEXT, lambda n: _best_fraction(variant, inputs, 1, n * _FEWEST_CONTEXT)[1] >= 0)
         context = blocks * _FEWEST_CONTEXT
-        outcome, margin = _best_fraction(goal, variant, inputs, requests, context)
+        outcome, margin = _best_fraction(variant, inputs, requests, context)
     losses, given_up = _losses(goal, variant, inputs, requests, context, outcome)
     return Choice(outcome, margin, losses, given_up)
 
 
-def _largest(low: int, high: int, holds: t.Callable[[int], bool]) -> int:
-    """The largest number from low to high for which a falling condition holds, or low."""
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low
-
-
-def _best_fraction(goal: Goal, variant: _Variant, inputs: Inputs, requests: int, context: int) -> tuple[Outcome, float]:
+def _best_fraction(variant: _Variant, inputs: Inputs, requests: int, context: int) -> tuple[Outcome, float]:
     """The fraction at which the smaller of the two margins is largest: one falls with the fraction, the other rises."""
     if inputs.options.mem_fraction_static is not None:
         outcome = _try(variant, inputs, requests, context, inputs.options.mem_fraction_static)

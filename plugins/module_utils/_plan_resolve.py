@@ -77,13 +77,12 @@ def resolve(options: Options, model: Model, card_mib: int, rules: Rules, environ
     chunk, batch = _tier(options, card_mib, rules)
     prefill = len(_prefill_sizes(options, model, chunk, rules))
     strategy, radix, overlap = _cache(options, model, algorithm, rules, environment, notes, refusals)
-    fraction = options.mem_fraction_static
     return Resolved(
         tp=options.tp_size,
         attention_dp=attention_dp(options),
         attention_tp=options.tp_size // attention_dp(options) // options.attn_cp_size,
-        fraction=_auto_fraction(options, model, card_mib, rules, chunk, batch, prefill) if fraction is None else fraction,
-        fraction_given=fraction is not None,
+        fraction=options.mem_fraction_static or _auto_fraction(options, model, card_mib, rules, chunk, batch, prefill),
+        fraction_given=options.mem_fraction_static is not None,
         context=_context(options, model, environment, refusals),
         **_cache_shape(options, model, environment),
         limit=_limit(options, algorithm, notes),
