@@ -131,20 +131,27 @@ class Distribution:
             errors = [line for line in result.stderr.splitlines() if line.startswith("E: ")] or [result.last_error_line]
             raise KproError(f"apt-get {verb}", " ".join(errors), "Check the container's network, name server and apt sources", rc=result.rc)
 
-    def _set_account(self, account: Account, exists: bool) -> None:
-        if exists:
+    def _set_account(self, account: Account, known: bool) -> None:
+        home = pathlib.Path(account.home)
+        home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if known:
             self._command.check(["usermod", "--home", account.home, "--shell", account.shell, account.name])
-            return
-        create = ["useradd", "--system", "--user-group", "--create-home", "--home-dir", account.home, "--shell", account.shell]
-        self._command.check([*create, account.name])
+        else:
+            create = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", account.home, "--shell", account.shell]
+            self._command.check([*create, account.name])
+        if not home.is_dir():
+            home.mkdir(mode=0o750)
+            entry = pwd.getpwnam(account.name)
+            os.chown(home, entry.pw_uid, entry.pw_gid)
 
     @staticmethod
     def _account(name: str) -> Account | None:
+        """Return the user as found; a home that is not there counts as none."""
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             return None
-        return Account(entry.pw_name, entry.pw_dir, entry.pw_shell)
+        return Account(entry.pw_name, entry.pw_dir if os.path.isdir(entry.pw_dir) else "", entry.pw_shell)
 
     def _path(self, path: str) -> pathlib.Path:
         return self._root / path.lstrip(os.sep)
