@@ -112,7 +112,9 @@ def write_repository(folder: Path, packages: list[Package]) -> None:
         index += f"{package.control}Filename: ./{name}\nSize: {len(data)}\nSHA256: {digest}\n\n"
     raw = index.encode()
     (folder / "Packages").write_bytes(raw)
-    release = f"Origin: kpro-standin\nLabel: kpro-standin\nDate: Wed, 01 Jan 2025 00:00:00 UTC\nSHA256:\n {hashlib.sha256(raw).hexdigest()} {len(raw)} Packages\n"
+    release = (
+        f"Origin: kpro-standin\nLabel: kpro-standin\nDate: Wed, 01 Jan 2025 00:00:00 UTC\nSHA256:\n {hashlib.sha256(raw).hexdigest()} {len(raw)} Packages\n"
+    )
     (folder / "Release").write_text(release, encoding="utf-8")
 
 

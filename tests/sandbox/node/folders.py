@@ -111,6 +111,11 @@ class Folders:
         return self.base / "locks"
 
     @property
+    def cache_locks(self) -> Path:
+        """Beside what they guard: several sandbox folders may share one cache."""
+        return self.cache / "locks"
+
+    @property
     def state(self) -> Path:
         return self.base / "state"
 
@@ -124,7 +129,7 @@ class Folders:
     def make(self) -> None:
         """Make the folders; only root may look into those with keys and node disks."""
         self.base.mkdir(parents=True, exist_ok=True)
-        for path in (self.images, self.parts, self.templates, self.layers, self.building, self.locks):
+        for path in (self.images, self.parts, self.templates, self.layers, self.building, self.cache_locks, self.locks):
             path.mkdir(parents=True, exist_ok=True)
         for path in (self.state, self.ssh):
             path.mkdir(mode=0o700, exist_ok=True)

@@ -185,7 +185,7 @@ def _build_once(folders: Folders, what: str, target: Path, build: Callable[[Path
     """Build a folder under a temporary name and rename it, once, however many ask for it at the same time."""
     if target.exists():
         return
-    with locked(folders.locks / f"build-{target.parent.name}-{target.name}", what):
+    with locked(folders.cache_locks / f"build-{target.parent.name}-{target.name}", what):
         if target.exists():
             return
         temporary = folders.building / f"{target.parent.name}-{target.name}"

@@ -43,7 +43,7 @@ def layer_chain(folders: Folders, key: str) -> tuple[dict[str, Any], tuple[str, 
 def store(folders: Folders, key: str, upper: Path, record: Any) -> None:
     """Move a stopped node's own folder into the cache as a layer."""
     target = folders.layers / check_key(key)
-    with locked(folders.locks / f"layer-{key}", f"layer {key}"):
+    with locked(folders.cache_locks / f"layer-{key}", f"layer {key}"):
         if target.exists():
             raise SandboxError(f"layer {key} is there already; remove it with 'sandbox layer remove {key}'")
         temporary = folders.building / f"layer-{key}"
@@ -71,7 +71,7 @@ def remove(folders: Folders, key: str, used: set[str]) -> None:
         raise SandboxError(f"layer {key} is in use by a node or by another layer; take that down first")
     if layer_information(folders, key) is None:
         raise SandboxError(f"there is no layer {key}")
-    with locked(folders.locks / f"layer-{key}", f"layer {key}"):
+    with locked(folders.cache_locks / f"layer-{key}", f"layer {key}"):
         dead = folders.building / f"removed-layer-{key}"
         remove_tree(dead)
         (folders.layers / key).rename(dead)

@@ -90,17 +90,26 @@ def _port_is_free(port: int) -> bool:
     return True
 
 
-def _choose_port(folders: Folders, wanted: Wanted) -> int:
-    """Return the wanted port, or the first one that no node has and nothing listens on."""
-    taken = {port for record in ssh.records(folders) if record.name != wanted.name for port in _ports(record)}
-    if wanted.port is not None:
-        return wanted.port
-    if wanted.name == DEFAULT_NAME and DEFAULT_PORT not in taken:
+def _choose_port(folders: Folders, name: str) -> int:
+    """Return the first port that no other node has and nothing listens on."""
+    taken = {port for record in ssh.records(folders) if record.name != name for port in _ports(record)}
+    if name == DEFAULT_NAME and DEFAULT_PORT not in taken:
         return DEFAULT_PORT
     for port in range(DEFAULT_PORT + 1, DEFAULT_PORT + 200):
         if port not in taken and _port_is_free(port):
             return port
     raise SandboxError("no free port found for ssh; give one with --port")
+
+
+def _reserve_ports(folders: Folders, folder: NodeFolder, record: Record) -> Record:
+    """Give the node its ports and write its record, which keeps others off them; one command at a time."""
+    with locked(folders.locks / "ports", "the ports of nodes"):
+        if not record.port and not record.image.pristine:
+            record = replace(record, port=_choose_port(folders, record.name))
+        _check_ports(folders, record)
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        record.write(folder)
+    return record
 
 
 def _ports(record: Record) -> list[int]:
@@ -137,7 +146,7 @@ def _new_record(folders: Folders, wanted: Wanted) -> Record:
         name=wanted.name,
         image=image,
         hostname=check_name(hostname or (wanted.name if image.pristine else HOSTNAMES[image.suite])),
-        port=0 if image.pristine else _choose_port(folders, wanted),
+        port=wanted.port or 0,
         machine_id=uuid.uuid4().hex,
         forwards=wanted.forwards,
         layers=chain,
@@ -166,7 +175,7 @@ def up(folders: Folders, wanted: Wanted) -> Record:
             _refuse_other(record, wanted)
             record = replace(record, port=wanted.port or record.port, forwards=_merge(record.forwards, wanted.forwards))
             _check_disk_parts(folders, record)
-        _check_ports(folders, record)
+        record = _reserve_ports(folders, folder, record)
         _start(folders, folder, record, fresh)
         return record
 
@@ -217,9 +226,7 @@ def _start_command(name: str) -> list[str]:
 
 def _start(folders: Folders, folder: NodeFolder, record: Record, fresh: bool) -> None:
     """Start a node and return when its systemd has finished booting; on any failure nothing keeps running."""
-    folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     ssh.make_keys(folders, folder)
-    record.write(folder)
     ssh.write_client_files(folders)
     folder.console.unlink(missing_ok=True)
     access = f"ssh on 127.0.0.1:{record.port}" if record.port else "pristine"
@@ -327,7 +334,7 @@ def reset(folders: Folders, name: str) -> Record:
         _end(folder, orderly=False)
         discard(folder.upper)
         discard(folder.data)
-        _check_ports(folders, record)
+        record = _reserve_ports(folders, folder, record)
         _start(folders, folder, record, fresh=False)
         return record
 
