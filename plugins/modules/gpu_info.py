@@ -150,25 +150,15 @@ not_visible:
   sample: {xids: the kernel log belongs to the node}
 """
 
-import dataclasses
 import os
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import (
-    Versions,
-    binding_findings,
-    kernel_findings,
-    node_findings,
-    nvml_findings,
-    version_findings,
-    xid_events,
-    xid_findings,
-)
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import Versions
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import ProcessFiles
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_host import GpuHost
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_merge import described, merged_gpus
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import GpuProcess, NvmlReport
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import NvmlReport
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_report import HostFacts, Seen, result_of
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_smi import ask_nvidia_smi
 from ansible_collections.kpro.llm.plugins.module_utils._nvml import LIBRARY_NOT_FOUND, ask_nvml
@@ -188,97 +178,35 @@ def ask(command: Command) -> NvmlReport:
     return report
 
 
-def not_visible(place: str, host: dict[str, t.Any], messages: str | None) -> dict[str, str]:
-    """Return what the place can't show, with the reason."""
-    hidden = {}
-    if place == "container":
-        hidden["xids"] = "the kernel log belongs to the node"
-        hidden["processes"] = "NVML knows only the node's process ids, and processes of other containers are hidden"
-        hidden["driver.on_disk"] = "kernel modules belong to the node"
-    elif messages is None:
-        hidden["xids"] = "the kernel log can't be read"
-    if host["secure_boot"] is None:
-        hidden["host.secure_boot"] = "no EFI variable SecureBoot is visible (no EFI, or not visible from here)"
-    if host["iommu"] is None:
-        hidden["host.iommu"] = "/sys/kernel/iommu_groups is not visible"
-    return hidden
-
-
-def owners(processes: t.Iterable[GpuProcess], files: ProcessFiles) -> list[dict[str, t.Any]]:
-    """Return NVML's programs with their owners."""
-    rows = []
-    for process in processes:
-        owner = dataclasses.asdict(files.holder(process.pid))
-        del owner["nodes"]
-        rows.append({**dataclasses.asdict(process), **owner})
-    return rows
-
-
-def observe(holders: bool) -> dict[str, t.Any]:
-    """Return all that is seen."""
+def look(holders: bool) -> Seen:
+    """Return all that is seen from here."""
     command = Command()
-    gpu_host, files = GpuHost(command), ProcessFiles()
-    place = gpu_host.place()
+    host, files = GpuHost(command), ProcessFiles()
+    place, report = host.place(), ask(command)
     in_container = place == "container"
-    versions = Versions(
-        gpu_host.loaded(),
-        None if in_container else gpu_host.on_disk(),
-        gpu_host.library("libnvidia-ml.so.1"),
-        gpu_host.library("libcuda.so.1"),
+    pve = host.pve_version() if place == "node" else None
+    on_disk = None if in_container else host.on_disk()
+    return Seen(
+        place=place,
+        host=HostFacts(host.kernel, pve, os.geteuid(), host.secure_boot(), host.iommu()),
+        versions=Versions(host.loaded(), on_disk, host.library("libnvidia-ml.so.1"), host.library("libcuda.so.1")),
+        report=report,
+        known=host.proc_gpus(),
+        pci=host.pci(),
+        nodes=host.nodes(),
+        majors=host.majors(),
+        modules=host.modules(),
+        dkms=() if in_container else host.dkms(),
+        kernels=(host.kernel,) if in_container else host.kernels(),
+        messages=None if in_container else host.kernel_messages(),
+        owners={} if in_container else {process.pid: files.holder(process.pid) for process in report.processes},
+        holders=files.holders() if holders else (),
     )
-    report, pci, nodes, majors = ask(command), gpu_host.pci(), gpu_host.nodes(), gpu_host.majors()
-    known, dkms = gpu_host.proc_gpus(), () if in_container else gpu_host.dkms()
-    messages = None if in_container else gpu_host.kernel_messages()
-    source, gpus = merged_gpus(report, known, pci, [node.path for node in nodes] if in_container else None)
-    events = xid_events(messages or "")
-    host = {
-        "kernel": gpu_host.kernel,
-        "pve_version": gpu_host.pve_version() if place == "node" else None,
-        "euid": os.geteuid(),
-        "secure_boot": gpu_host.secure_boot(),
-        "iommu": gpu_host.iommu(),
-    }
-    findings = [
-        *nvml_findings(report, versions.loaded, 0 if in_container else len(known)),
-        *version_findings(versions, place),
-        *binding_findings(pci),
-        *([] if in_container else kernel_findings(gpu_host.kernels(), gpu_host.kernel, dkms, versions.on_disk.version if versions.on_disk else None)),
-        *(node_findings(nodes, majors, gpus, place) if versions.loaded else []),
-        *xid_findings(events),
-    ]
-    return {
-        "place": place,
-        "host": host,
-        "source": source,
-        "gpus": [described(gpu, pci) for gpu in gpus],
-        "driver": {
-            "loaded": versions.loaded.version if versions.loaded else None,
-            "flavour": versions.loaded.flavour if versions.loaded else None,
-            "on_disk": versions.on_disk.version if versions.on_disk else None,
-            "on_disk_flavour": versions.on_disk.flavour if versions.on_disk else None,
-            "nvml_library": versions.nvml_library,
-            "cuda_library": versions.cuda_library,
-            "cuda_version": report.cuda_version,
-            "modules": sorted(name for name in gpu_host.modules() if name.startswith(("nvidia", "nouveau", "vfio"))),
-            "dkms": [dataclasses.asdict(entry) for entry in dkms],
-            "nvml_error": report.error,
-        },
-        "pci": [dataclasses.asdict(gpu) for gpu in pci],
-        "nodes": [dataclasses.asdict(node) for node in nodes],
-        "majors": {name: major for name, major in majors.items() if name.startswith("nvidia")},
-        "processes": [] if in_container else owners(report.processes, files),
-        "holders": [dataclasses.asdict(holder) for holder in files.holders()] if holders else [],
-        "topology": [dataclasses.asdict(link) for link in report.links],
-        "xids": events,
-        "findings": [dataclasses.asdict(finding) for finding in findings],
-        "problems": [finding.sentence for finding in findings if finding.level == "error"],
-        "not_visible": not_visible(place, host, messages),
-    }
 
 
 def main() -> None:
     """Entry point."""
-    run_module(lambda params, _check_mode: {"changed": False, **observe(params["holders"])}, argument_spec())
+    run_module(lambda params, _check_mode: {"changed": False, **result_of(look(params["holders"]))}, argument_spec())
 
 
 if __name__ == "__main__":
