@@ -24,10 +24,12 @@ class Choice:
 
     :param rung: number of the rung; :data:`ROLLED_BACK` for the last good configuration.
     :param texts: of the last good configuration; empty for a rung.
+    :param names: engine version, model path and served name of what is to run.
     """
 
     rung: int
     memory: Memory
+    names: t.Mapping[str, str]
     texts: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -38,19 +40,20 @@ def choose(params: t.Mapping[str, t.Any], state: ServiceState) -> Choice:
     """
     rungs = [params["config_text"] or "", *params["fallback_config_texts"]]
     memory = memory_from(state.rungs(), _inputs(params, rungs), forget=params["retry"] and not params["lost"])
+    names = {name: str(params[name] or "") for name in ("engine_version", "model_path", "served_name")}
     if not params["lost"]:
         rung = choose_rung(memory, len(rungs))
         # All failed earlier and nothing runs: what made them fail may be gone, so begin anew.
-        return Choice(0, dataclasses.replace(memory, failed={})) if rung is None else Choice(rung, memory)
+        return Choice(0, dataclasses.replace(memory, failed={}), names) if rung is None else Choice(rung, memory, names)
     lost = {"rung": 0, "class": "unknown", "cause": "", **params["lost"]}
     number, class_, cause = int(lost["rung"]), str(lost["class"]), str(lost["cause"])
     memory = with_loss(memory, number, class_, cause)
     if can_go_on(class_, number, len(rungs)):
-        return Choice(choose_rung(memory, len(rungs)) or number + 1, memory)
+        return Choice(choose_rung(memory, len(rungs)) or number + 1, memory, names)
     good = state.good()
     if not good or good.get("digest") == lost.get("digest"):
         raise KproError(params["unit"], f"the start was lost and there is no other configuration to run: {cause}", str(lost.get("remedy", "")))
-    return Choice(ROLLED_BACK, memory, good_texts(good))
+    return Choice(ROLLED_BACK, memory, {**names, **good_texts(good, "names")}, good_texts(good))
 
 
 def _inputs(params: t.Mapping[str, t.Any], rungs: t.Sequence[str]) -> str:

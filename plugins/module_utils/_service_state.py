@@ -31,14 +31,15 @@ class ServiceState:
         found = self._read("last_good.json")
         return found if isinstance(found, dict) and isinstance(found.get("texts"), dict) else {}
 
-    def keep_good(self, digest: str, texts: t.Mapping[str, str], paths: t.Sequence[str], rung: int) -> None:
+    def keep_good(self, digest: str, texts: t.Mapping[str, str], paths: t.Sequence[str], rung: int, names: t.Mapping[str, str]) -> None:
         """Keep a configuration that answered.
 
+        :param names: engine version, model path and served name of the run identity.
         :param texts: text of each file by role.
         :param paths: links (to the environment, the model) whose present target belongs to the configuration.
         """
         targets = {path: os.path.realpath(path) for path in paths if path and os.path.realpath(path) != path}
-        self._write("last_good.json", {"digest": digest, "texts": dict(texts), "targets": targets, "rung": rung})
+        self._write("last_good.json", {"digest": digest, "texts": dict(texts), "targets": targets, "rung": rung, "names": dict(names)})
 
     def _read(self, name: str) -> t.Any:
         found = read_text_file(os.path.join(self._folder, name))
@@ -52,9 +53,9 @@ class ServiceState:
             write_text_file(TextFile(os.path.join(self._folder, name), f"{json.dumps(values, indent=1)}\n", 0o600, "root", "root"))
 
 
-def good_texts(good: dict[str, t.Any]) -> dict[str, str]:
-    """Return the texts of a good configuration, with links that lead elsewhere by now replaced by where they led then."""
-    texts = {str(role): str(text) for role, text in good.get("texts", {}).items()}
+def good_texts(good: dict[str, t.Any], part: str = "texts") -> dict[str, str]:
+    """Return the texts (or ``names``) of a good configuration, with links that lead elsewhere by now replaced by where they led then."""
+    texts = {str(role): str(text) for role, text in good.get(part, {}).items()}
     for path, target in good.get("targets", {}).items():
         if os.path.realpath(path) != target and os.path.exists(target):
             texts = {role: text.replace(path, target) for role, text in texts.items()}

@@ -212,7 +212,7 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
 def _keep_good(keep: dict[str, t.Any], links: list[str]) -> None:
     found = {role: read_text_file(path) for role, path in keep["files"].items()}
     texts = {role: file.text for role, file in found.items() if file is not None}
-    ServiceState(keep["state_path"]).keep_good(keep["digest"], texts, links, int(keep["rung"]))
+    ServiceState(keep["state_path"]).keep_good(keep["digest"], texts, links, int(keep["rung"]), keep["names"])
 
 
 def _wait(params: dict[str, t.Any], identity: RunIdentity, systemd: Systemd) -> ReadyWait:

@@ -234,12 +234,8 @@ def apply(change: Change, params: dict[str, t.Any], wanted: ServiceWanted, syste
     files = {file.role: file for file in wanted.files}
     if step in ("write", "permit"):
         put_service_file(files[arguments[0]], whole=step == "write")
-    elif step == "daemon_reload":
-        systemd.daemon_reload()
-    elif step == "enable":
-        systemd.enable()
-    elif step == "disable":
-        systemd.disable()
+    elif step in ("daemon_reload", "enable", "disable"):
+        {"daemon_reload": systemd.daemon_reload, "enable": systemd.enable, "disable": systemd.disable}[step]()
     else:
         systemd.stop(params["stop_timeout_s"])
         if step == "restart":
@@ -268,27 +264,27 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         for change in changes:
             ended += apply(change, params, wanted, systemd)
         _assert_written(params, paths, wanted, systemd)
-    names = {name: params[name] for name in ("engine_version", "model_path", "served_name")}
     has_key = any(file.role == "api_key" for file in wanted.files)
     return {
         **plan_result(changes),
         "diff": plan_diff(changes, wanted),
-        "identity": systemd.identity(systemd.state(), **names).as_dict(),
+        "identity": systemd.identity(systemd.state(), **choice.names).as_dict(),
         "restarted": any(change.action[0] == "restart" for change in changes),
         "api_key_path": params["api_key_path"] if has_key else "",
         "ended": ended,
         "rung": choice.rung,
         "failed_rungs": choice.memory.as_dict()["failed"],
-        "keep": {"digest": wanted.digest, "rung": choice.rung, "state_path": params["state_path"], "files": {role: paths[role] for role in TEXTS}},
+        "keep": {"digest": wanted.digest, "rung": choice.rung, "names": choice.names, **_places(params, paths)},
     }
 
 
+def _places(params: dict[str, t.Any], paths: dict[str, str]) -> dict[str, t.Any]:
+    return {"state_path": params["state_path"], "files": {role: paths[role] for role in TEXTS}}
+
+
 def _assert_written(params: dict[str, t.Any], paths: dict[str, str], wanted: ServiceWanted, systemd: Systemd) -> None:
-    left = [
-        change.sentence
-        for change in plan_service(observe_service(paths, params["started_path"], systemd), wanted)
-        if change.action[0] in ("write", "permit", "enable")
-    ]
+    again = plan_service(observe_service(paths, params["started_path"], systemd), wanted)
+    left = [change.sentence for change in again if change.action[0] in ("write", "permit", "enable")]
     if left:
         raise KproError(params["unit"], f"after writing, this is still to be done: {'; '.join(left)}", "Look for another tool that writes these files")
 

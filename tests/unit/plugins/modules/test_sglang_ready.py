@@ -229,13 +229,13 @@ def test_a_bad_pattern_is_named_at_once(unit: StandinUnit, port: int) -> None:
 def test_what_answered_is_kept_as_the_last_good_configuration(unit: StandinUnit, port: int, tmp_path: Path) -> None:
     config = tmp_path / "sglang.yaml"
     config.write_text("port: 1\n", encoding="utf-8")
-    keep = {"digest": "d1", "rung": 1, "state_path": str(tmp_path / "state"), "files": {"config": str(config)}}
+    keep = {"digest": "d1", "rung": 1, "names": {"model_path": "/m"}, "state_path": str(tmp_path / "state"), "files": {"config": str(config)}}
     identity = unit.run_engine(serving(port), answer="wrong")
     assert ready(identity, port, keep=keep, on_failure="leave").rc == 1
     assert not (tmp_path / "state").exists()
     assert ready(identity, port, keep=keep, answer_pattern="wrong").rc == 0
     good = json.loads((tmp_path / "state" / "last_good.json").read_text(encoding="utf-8"))
-    assert (good["digest"], good["texts"], good["rung"]) == ("d1", {"config": "port: 1\n"}, 1)
+    assert (good["digest"], good["texts"], good["rung"], good["names"]) == ("d1", {"config": "port: 1\n"}, 1, {"model_path": "/m"})
 
 
 LOGS = Path(__file__).parents[1] / "module_utils" / "fixtures" / "sglang_logs"

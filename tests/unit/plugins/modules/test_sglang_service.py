@@ -265,13 +265,14 @@ def test_the_last_good_configuration_is_restored(options: dict[str, t.Any], unit
     good = service(with_link)
     keep = good.result["keep"]
     texts = {role: Path(path).read_text(encoding="utf-8") for role, path in keep["files"].items()}
-    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [str(link)], keep["rung"])
+    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [str(link)], keep["rung"], keep["names"])
     assert mode_of(f"{options['state_path']}/last_good.json") == "0o600"
     link.unlink()
     link.symlink_to(new)
-    changed = {**with_link, "config_text": SMALL}
+    changed = {**with_link, "config_text": SMALL, "model_path": "/srv/models/other"}
     ended = service(changed, lost=lost(service(changed), "model_type_unknown"))
     assert ended.result["rung"] == -1 and ended.result["restarted"]
+    assert ended.result["identity"]["model_path"] == "/srv/models/tiny"
     assert "8192" in config(options)
     assert f"ExecStart={old}/bin/python" in Path(options["unit_path"]).read_text(encoding="utf-8")
 
@@ -280,5 +281,5 @@ def test_a_good_configuration_that_is_lost_is_not_restored_over_itself(options: 
     good = service(options)
     keep = good.result["keep"]
     texts = {role: Path(path).read_text(encoding="utf-8") for role, path in keep["files"].items()}
-    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [], 0)
+    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [], 0, keep["names"])
     assert service(options, lost=lost(good, "gpu_occupied")).rc == 1
