@@ -42,7 +42,8 @@ p { margin: 6px 0; } .soft { color: var(--soft); }
 .gpu { margin: 0 0 14px; } .gpu .name { display: flex; justify-content: space-between; gap: 12px; font-size: 13px; color: var(--soft); }
 .bar { display: flex; height: 40px; border: 1px solid var(--line); border-radius: 6px; overflow: hidden; background: var(--slack); }
 .small .bar { height: 18px; }
-.bar i { display: block; overflow: hidden; white-space: nowrap; font-style: normal; font-size: 12px; line-height: 40px; color: var(--label); text-align: center; }
+.bar i { display: block; overflow: hidden; white-space: nowrap; font-style: normal; font-size: 12px; line-height: 40px;
+  color: var(--label); text-align: center; }
 .small .bar i { line-height: 18px; }
 .bar .slack { color: var(--soft); }
 .over { color: var(--bad); font-size: 13px; }

@@ -246,7 +246,7 @@ def argument_spec() -> dict[str, t.Any]:
     """Return the module's options."""
     gpu = {"total_mib": {"type": "int", "required": True}, "free_mib": {"type": "int"}, "name": {"type": "str", "default": ""}}
     goal = {
-        "context_tokens": {"type": "int"},
+        "context_tokens": {"type": "int", "no_log": False},
         "concurrent_requests": {"type": "int"},
         "speculation": {"type": "str", "choices": ["required", "preferred", "off"]},
         "prefix_cache": {"type": "bool"},
