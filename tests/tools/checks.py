@@ -205,7 +205,15 @@ def sandbox(run: Run, lane: Lane, *, everything: bool) -> None:
     run.step(SANDBOX_STEPS[2], [tools / "molecule", "test", "--scenario-name", "default"], env=env, live=True)
 
 
+def differential(run: Run, lane: Lane) -> None:
+    """The memory plan beside the engine's own functions, taken out of the wheels of the package index (under a minute)."""
+    tools = lanes.environment(lane, "dev") / "bin"
+    run.step("differential tests against the engine's code", [tools / "python", "-m", "pytest", "-q", "tests/differential"])
+
+
 def matrices(run: Run, lane: Lane) -> None:
     """Larger matrices: run by hand before an issue is resolved, and by a scheduled job."""
     tools = lanes.environment(lane, "dev") / "bin"
-    run.step("differential tests against the engine's code", [tools / "python", "-m", "pytest", "-q", "tests/differential"])
+    # Gates nothing: the newest release may have rules that are not read yet. The planner marks such a version as unverified.
+    _ok, output = _run([tools / "python", "tests/differential/newest.py"], None, ROOT, False)
+    print(f"newest engine on the package index: {output.strip()}", flush=True)
