@@ -89,7 +89,7 @@ class Hub:
         :raises KproError: if the hub refuses (see :func:`_hub_protocol.refusal`).
         :raises Interrupted: if it cannot be reached or is out of order.
         """
-        answer, _ = self._json(protocol.revision_url(self._access.endpoint, self.repository, revision), revision)
+        answer, _headers = self._json(protocol.revision_url(self._access.endpoint, self.repository, revision), revision)
         return protocol.commit_of(answer, self._what)
 
     def files(self, commit: str) -> list[RemoteFile]:

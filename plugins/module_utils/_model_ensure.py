@@ -111,7 +111,7 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     ended = job.wait(options.poll_s)
     if not ended.finished:
         return {**result, "finished": False, "progress": ended.progress}
-    _, after = _observe(options, hub, snapshot, verify_all=False)
+    _files_again, after = _observe(options, hub, snapshot, verify_all=False)
     if not manifests.complete(after.states):
         raise KproError(snapshot.path, "it is not complete although the download ended well", "Run again with --check --diff to see what differs")
     return result if changes else {**result, **plan_result(_fetched(ended.result))}

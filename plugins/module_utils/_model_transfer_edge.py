@@ -42,7 +42,7 @@ class Answer(t.Protocol):
 
 
 # One way to the bytes of a file: from ``start`` to ``end`` (None: whole, no range asked).
-Opener = t.Callable[[RemoteFile, int, int | None], Answer]
+Opener = t.Callable[[RemoteFile, int, "int | None"], Answer]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Transfer:
         self.resumed_bytes = sum(one.resumed_bytes for one in self._pending)
         self.note = next((one.trouble for one in self._pending if one.trouble), "")
         self._last_byte = time.monotonic()
-        threads = [threading.Thread(target=self._work, args=(finish,), daemon=True) for _ in range(self._settings.connections)]
+        threads = [threading.Thread(target=self._work, args=(finish,), daemon=True) for _number in range(self._settings.connections)]
         ballast = store.Ballast(self._snapshot.parts)
         for thread in threads:
             thread.start()

@@ -126,7 +126,7 @@ class Worker:
             work = {pool.submit(store.hash_matches, os.path.join(folder, file.path), file, advance): file for file in unsure}
             waiting = set(work)
             while waiting:
-                _, waiting = concurrent.futures.wait(waiting, timeout=0.5)
+                _done, waiting = concurrent.futures.wait(waiting, timeout=0.5)
                 self._status.running(Progress("Checking", done, total, len(work) - len(waiting), len(work), self._rate(done)).line())
             for future, file in work.items():
                 if future.result():

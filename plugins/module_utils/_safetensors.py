@@ -49,7 +49,7 @@ def tensors_of(header: bytes, path: str) -> dict[str, t.Any]:
         found = json.loads(header)
         found.pop("__metadata__", None)
         for tensor in found.values():
-            _ = tensor["dtype"], tensor["shape"], tensor["data_offsets"][1] - tensor["data_offsets"][0]
+            _seen = tensor["dtype"], tensor["shape"], tensor["data_offsets"][1] - tensor["data_offsets"][0]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise KproError(path, "its safetensors header cannot be read", "Fetch it again") from error
     return t.cast("dict[str, t.Any]", found)

@@ -53,7 +53,7 @@ class Hub:
         (self.model / "config.json").write_text("{}\n")
         for number in range(1, shards + 1):
             with (self.model / f"model-{number:05d}-of-{shards:05d}.safetensors").open("wb") as file:
-                for _ in range(mib // shards):
+                for _round in range(mib // shards):
                     file.write(os.urandom(MIB))
         self._control, self._log = folder / "faults.json", folder / "requests.jsonl"
         argv = [sys.executable, str(ROOT / "tests" / "sandbox" / "hub" / "standin_hub"), "--bind", "127.0.0.1:0", "--models", str(folder / "hub")]
@@ -152,7 +152,7 @@ class Bench:
         shares: dict[str, list[float]] = {name: [] for name in self._tools}
         extra: dict[str, list[float]] = {name: [] for name in self._tools}
         failed = dict.fromkeys(self._tools, 0)
-        for _ in range(rounds):
+        for _round in range(rounds):
             for name in self._tools:
                 target = self._fresh()
                 self._hub.sent_bytes()
@@ -197,7 +197,7 @@ class Bench:
         snapshot = store.Snapshot(str(target), REPOSITORY, self._hub.commit)
         shutil.copytree(self._hub.model, snapshot.path)
         ratios = []
-        for _ in range(rounds):
+        for _round in range(rounds):
             began = time.monotonic()
             names = "\0".join(str(path) for path in Path(snapshot.path).glob("*.safetensors"))
             subprocess.run(
@@ -217,7 +217,8 @@ class Bench:
             ratios.append(theirs / ours)
             rate = self._hub.size_bytes / ours
         print(
-            f"\n## Check of {self._hub.size_bytes // MIB} MiB\n\n{statistics.median(ratios):.1%} of openssl dgst -sha256 on each core ({rate / 1e6:.0f} MB/s last), start of the worker taken off",
+            f"\n## Check of {self._hub.size_bytes // MIB} MiB\n\n"
+            f"{statistics.median(ratios):.1%} of openssl dgst -sha256 on each core ({rate / 1e6:.0f} MB/s last), start of the worker taken off",
             flush=True,
         )
 
@@ -239,14 +240,15 @@ class Bench:
         call += "atexit.register(lambda: print(time.monotonic() - began, file=sys.stderr))\n" + f"with p({arguments!r}):\n    main()\n"
         env = {**os.environ, "PYTHONPATH": str(ROOT / "collections")}
         times, inner = [], []
-        for _ in range(rounds):
+        for _round in range(rounds):
             began = time.monotonic()
             done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, env=env, check=True)
             times.append(time.monotonic() - began)
             inner.append(float(done.stderr.split()[-1]))
             assert json.loads(done.stdout)["changed"] is False
         print(
-            f"\n## Unchanged model, 30 shards of 4 GB\n\n{statistics.median(inner):.3f} s for the module, {statistics.median(times):.2f} s with the start of Python",
+            "\n## Unchanged model, 30 shards of 4 GB\n\n"
+            f"{statistics.median(inner):.3f} s for the module, {statistics.median(times):.2f} s with the start of Python",
             flush=True,
         )
 

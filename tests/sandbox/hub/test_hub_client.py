@@ -167,7 +167,7 @@ def test_ranges_follow_the_standard(hub: Hub) -> None:
     status, headers, body = answer_to(url, Range="bytes=90-")
     assert (status, headers["Content-Range"], body) == (206, "bytes 90-99/100", bytes(range(90, 100)))
     assert answer_to(url, Range="bytes=90-500")[1]["Content-Range"] == "bytes 90-99/100"
-    status, headers, _ = answer_to(url, Range="bytes=100-")
+    status, headers, _body = answer_to(url, Range="bytes=100-")
     assert (status, headers["Content-Range"]) == (416, "bytes */100")
     assert answer_to(f"{hub.endpoint}/files/../models/kpro")[0] == 404
 
@@ -188,6 +188,6 @@ def test_faults_count_down_and_a_new_control_file_starts_anew(hub: Hub) -> None:
     (hub.files / "a.bin").write_bytes(b"x" * 10)
     url = f"{hub.endpoint}/files/a.bin"
     hub.faults({"kind": "status", "match": "*/a.bin", "status": 500, "times": 2})
-    assert [answer_to(url)[0] for _ in range(3)] == [500, 500, 200]
+    assert [answer_to(url)[0] for _round in range(3)] == [500, 500, 200]
     hub.faults({"kind": "wrong", "match": "*/a.bin", "after_bytes": 3})
-    assert [answer_to(url)[2] for _ in range(2)] == [b"xxx" + bytes([ord("x") ^ 0xFF]) + b"xxxxxx", b"x" * 10]
+    assert [answer_to(url)[2] for _round in range(2)] == [b"xxx" + bytes([ord("x") ^ 0xFF]) + b"xxxxxx", b"x" * 10]

@@ -115,7 +115,7 @@ class Weights:
         self.items[name] = (list(shape), bytes(low))
 
     def noise(self, name: str, *shape: int) -> None:
-        self.put(name, shape, [self._random.gauss(0.0, 0.05) for _ in range(_count(shape))])
+        self.put(name, shape, [self._random.gauss(0.0, 0.05) for _round in range(_count(shape))])
 
     def fill(self, name: str, value: float, *shape: int) -> None:
         self.put(name, shape, [value] * _count(shape))
@@ -132,7 +132,7 @@ class Weights:
             part = {name: self.items[name] for name in names[number::shards]}
             place |= dict.fromkeys(part, file)
             _write_safetensors(folder / file, part)
-        total = sum(len(blob) for _, blob in self.items.values())
+        total = sum(len(blob) for _name, blob in self.items.values())
         _write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": dict(sorted(place.items()))})
 
 
@@ -151,7 +151,7 @@ def _write_safetensors(path: Path, items: t.Mapping[str, tuple[list[int], bytes]
         at += len(blob)
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blob for _, blob in items.values()))
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blob for _name, blob in items.values()))
 
 
 def _write_json(path: Path, data: t.Any) -> None:

@@ -47,7 +47,7 @@ def test_the_same_bytes_each_time_and_the_same_tensors_in_shards(tmp_path: Path)
             assert all(index["weight_map"][tensor] == name for tensor in found)
             joined |= found
     assert joined == tensors(whole["model.safetensors"])
-    assert index["metadata"]["total_size"] == sum(len(data) for _, data in joined.values())
+    assert index["metadata"]["total_size"] == sum(len(data) for _name, data in joined.values())
 
 
 @pytest.mark.parametrize("answer", ["Hello from the tiny test model.", "One more sentence to say!"])
@@ -58,7 +58,7 @@ def test_the_chain_of_tokens_says_the_sentence_and_stops(tmp_path: Path, answer:
     ids = {text: number for number, text in texts.items()}
     successor = tensors(made["model.safetensors"])["lm_head.weight"]
     token, said = ids["</think>"], ""
-    for _ in range(20):
+    for _round in range(20):
         token = one_hot_row(successor, token)
         if texts[token] == "<|im_end|>":
             break

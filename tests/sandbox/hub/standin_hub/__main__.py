@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--faults", type=Path, help="control file of the faults (may be absent)")
     parser.add_argument("--log", type=Path, help="request log, one JSON object a line")
     args = parser.parse_args()
-    address, _, port = args.bind.rpartition(":")
+    address, _colon, port = args.bind.rpartition(":")
     hub = Hub((address, int(port)), args.models, args.files, args.faults, args.log)
     print(f"stand-in hub at http://{address}:{hub.front.server_port}", flush=True)
     hub.serve_forever()

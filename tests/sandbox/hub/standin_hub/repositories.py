@@ -54,13 +54,13 @@ class Repositories:
 
     def branches(self, repository: str) -> dict[str, Path]:
         """Return branch name -> folder; empty if there is no such repository."""
-        org, _, name = repository.partition("/")
+        org, _slash, name = repository.partition("/")
         parent = self._root / org
         if not name or not parent.is_dir() or "@" in name or ".." in (org, name):
             return {}
         found = {}
         for folder in sorted(parent.iterdir()):
-            base, _, branch = folder.name.partition("@")
+            base, _at, branch = folder.name.partition("@")
             if folder.is_dir() and base == name:
                 found[branch or "main"] = folder
         return found

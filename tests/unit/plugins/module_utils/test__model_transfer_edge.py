@@ -129,7 +129,7 @@ def test_what_has_arrived_is_in_the_journal_when_the_transfer_fails(tmp_path: Pa
     assert snapshot.part_ranges(FILE) == [(0, 4 * MIB)]
     source = Source()
     assert fetch(tmp_path, source)[1] == DATA
-    assert min(start for start, _ in source.asked) == 4 * MIB
+    assert min(start for start, _end in source.asked) == 4 * MIB
 
 
 def test_a_file_of_another_size_is_never_accepted(tmp_path: Path) -> None:

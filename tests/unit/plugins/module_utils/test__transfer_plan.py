@@ -27,9 +27,9 @@ def check_words(words: str, expect: dict[str, t.Any]) -> None:
 
 def test_pieces_and_written_ranges_are_the_file_exactly_once() -> None:
     dice = random.Random(7)
-    for _ in range(200):
+    for _round in range(200):
         size = dice.randrange(0, 300)
-        written = plan.merged((start := dice.randrange(0, size + 1), min(size, start + dice.randrange(0, 50))) for _ in range(dice.randrange(4)))
+        written = plan.merged((start := dice.randrange(0, size + 1), min(size, start + dice.randrange(0, 50))) for _round in range(dice.randrange(4)))
         pieces = plan.pieces_of(size, written, dice.randrange(1, 100))
         bytes_of = sorted([at for one in pieces for at in range(one.start, one.end)] + [at for start, end in written for at in range(start, end)])
         assert bytes_of == list(range(size))
