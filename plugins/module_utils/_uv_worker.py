@@ -156,12 +156,17 @@ def in_use(folder: str) -> bool:
     return False
 
 
+def stop(_number: int, _frame: t.Any) -> t.NoReturn:
+    """End the step in hand: systemd stops the unit, or the system goes down."""
+    raise StepFailed("it was stopped (SIGTERM)")
+
+
 def main(argv: list[str]) -> int:
     """Take the lock, announce readiness, build."""
     folder = pathlib.Path(argv[1])
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        signal.signal(signal.SIGTERM, stop)
         tell_systemd_ready()
         Worker(folder).run()
     return 0

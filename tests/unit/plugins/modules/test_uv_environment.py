@@ -267,6 +267,15 @@ def test_a_killed_builder_is_told_and_the_next_run_completes(world: World) -> No
     assert not world.run()["changed"]
 
 
+def test_a_stopped_builder_says_so(world: World) -> None:
+    hold(world)
+    threading.Timer(0.3, os.kill, (world.worker_pid(), signal.SIGTERM)).start()
+    threading.Timer(0.6, (world.wheels / "hold").unlink).start()  # systemd would end the whole group
+    with pytest.raises(KproError, match=r"packages failed: it was stopped \(SIGTERM\)"):
+        world.run(poll_s=20)
+    assert world.run()["changed"]
+
+
 def test_two_runs_at_once_share_one_build(world: World) -> None:
     found: list[dict[str, t.Any]] = []
     hold(world)
