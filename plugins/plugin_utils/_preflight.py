@@ -108,9 +108,9 @@ def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
     there = max(len(node.get("gpus") or []), len(node.get("pci") or []))
     if not there:
         rows.append(Finding("GPUs", NEEDS_YOU, "The node has no NVIDIA GPU (neither on the PCI bus nor by the driver)"))
-    elif isinstance(wanted.gpus, int) and wanted.gpus > there:
-        rows.append(Finding("GPUs", NEEDS_YOU, f"{wanted.gpus} are asked for (gpu_container__gpus) and the node has {there}"))
     count = wanted_count(wanted.gpus, there)
+    if there and count > there:
+        rows.append(Finding("GPUs", NEEDS_YOU, f"{count} are asked for (gpu_container__gpus) and the node has {there}"))
     if count and wanted.tp_size != count:
         rows.append(
             Finding(
@@ -124,11 +124,11 @@ def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
 
 
 def wanted_count(gpus: t.Any, there: int) -> int:
-    """Return how many GPUs the container gets."""
+    """Return how many GPUs the container gets; a number given on the command line is a text."""
     if gpus == "all":
         return there
-    if isinstance(gpus, int) and not isinstance(gpus, bool):
-        return gpus
+    if str(gpus).isdecimal():
+        return int(gpus)
     return len(gpus) if isinstance(gpus, (list, tuple)) else 0
 
 
