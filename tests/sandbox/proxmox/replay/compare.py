@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 PATTERNS = {
-    # A link-local address is made from the hardware address.
-    "mac": r"(?i)\b[0-9a-f]{2}(?::[0-9a-f]{2}){5}\b|\bfe80::[0-9a-f:]+",
+    "mac": r"(?i)\b[0-9a-f]{2}(?::[0-9a-f]{2}){5}\b",
+    # Made from the hardware address; the recordings do not mask it everywhere.
+    "link_local": r"\bfe80::[0-9a-f:]+",
     "upid": r"UPID:[^:\s]+:[0-9A-F]{8}:[0-9A-F]{8,9}:[0-9A-F]{8}:",
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
     "sha1": r"\b[0-9a-f]{40}\b",
     # A time pattern would bite into addresses: whole addresses go first.
-    "time": r"(?i)\b[0-9a-f]{2}(?::[0-9a-f]{2}){5}\b|\bfe80::[0-9a-f:]+|\b\d{1,2}:\d{2}(?::\d{2})?\b",
+    "time": r"(?i)\b[0-9a-f]{2}(?::[0-9a-f]{2}){5}\b|\b\d{1,2}:\d{2}(?::\d{2})?\b",
     "bytes_rate": r"Total bytes read: .*",
     "ssh_fingerprint": r"(?:Creating SSH host key|done: SHA256).*",
     "listing_time": r"\b[A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}\b",
@@ -87,7 +88,7 @@ def masked(answer: dict[str, Any], normalise: list[str]) -> dict[str, Any]:
             continue  # compared by ``rows`` below
         change = RULES[rule] if rule else (lambda _value: MASK)
         _walk(whole, path.split("."), change)
-    result: dict[str, Any] = whole["response"]
+    result: dict[str, Any] = RULES["link_local"](whole["response"])
     if isinstance(result.get("stdout"), str):
         # "ls -l" is no call of Proxmox; the recordings do not mask its times.
         result["stdout"] = re.sub(PATTERNS["listing_time"], MASK, result["stdout"])
