@@ -183,19 +183,23 @@ def _state_advice(outcome: Outcome) -> list[Advice]:
         if other is not None and _better(outcome, other):
             note = "halves the state; it is recurrent, so check the accuracy"
             found.append(_item("mamba_ssm_dtype", "float32", "bfloat16", other, note))
-    if outcome.resolved.slots is not None:
-        best = _smallest_change(outcome, "max_mamba_cache_size", range(outcome.resolved.slots - 1, 0, -1))
-        if best is not None:
-            found.append(_item("max_mamba_cache_size", outcome.resolved.slots, best[0], best[1], "fewer slots of state"))
-    return found
+    return found + (_slots_advice(outcome) if outcome.resolved.slots is not None else [])
 
 
-def _smallest_change(outcome: Outcome, option: str, values: t.Iterable[int]) -> tuple[int, Outcome] | None:
-    for value in values:
-        other = changed(outcome.inputs, **{option: value})
+def _slots_advice(outcome: Outcome) -> list[Advice]:
+    """Fewer slots of state: the most that leave a whole context, else the most that start."""
+    slots = outcome.resolved.slots or 0
+
+    def plan(number: int) -> Outcome | None:
+        return changed(outcome.inputs, max_mamba_cache_size=number) if number else None
+
+    full = largest_where(0, slots - 1, lambda number: number == 0 or _is_full(plan(number)))
+    last = largest_where(0, slots - 1, lambda number: number == 0 or _better(outcome, plan(number)))
+    for number, note in ((full, "the most slots that leave a whole context"), (last, "the most slots that start")):
+        other = plan(number)
         if other is not None and _better(outcome, other):
-            return value, other
-    return None
+            return [_item("max_mamba_cache_size", slots, number, other, note)]
+    return []
 
 
 def _draft_advice(outcome: Outcome) -> list[Advice]:
