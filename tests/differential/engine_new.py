@@ -100,14 +100,13 @@ class NewEngine:
     def _pool_functions(self, wheel: Wheel) -> tuple[type, dict[str, t.Any]]:
         bag = {name: (lambda: self._now.args) for name in ("get_schedule", "get_memory", "get_spec", "get_mm", "get_disagg", "get_model")}
         context = types.SimpleNamespace(override=lambda _name, **values: _declare(self._now.args, "", **values))
-        free = lambda *_, **__: self._now.case.after_gib  # noqa: E731
         names = stubs.namespace(
             envs=self._envs,
             **bag,
             get_context=lambda: context,
             get_parallel=lambda: self._now.parallel,
             get_exec=lambda: self._now.execution,
-            get_available_gpu_memory=free,
+            get_available_gpu_memory=lambda *_, **__: self._now.case.after_gib,
             Backend=self._graphs["Backend"],
             _pd_prefill_skips_mamba_spec_state=lambda: False,
             mambaish_config=lambda config: config.mambaish,
@@ -192,8 +191,7 @@ class NewEngine:
         if args.disable_radix_cache:
             return
         if args.mamba_radix_cache_strategy.startswith("extra_buffer"):
-            chunk = lambda: 64  # noqa: E731
-            self._names["validate_mamba_extra_buffer"](args, args.model_config.hf_config, mamba_cache_chunk_size_of=chunk)
+            self._names["validate_mamba_extra_buffer"](args, args.model_config.hf_config, mamba_cache_chunk_size_of=lambda: 64)
         else:
             self._names["validate_mamba_no_buffer"](args, args.model_config.hf_config.architectures[0])
 

@@ -85,7 +85,7 @@ def test_the_table_says_verdict_cause_and_what_to_start_with() -> None:
     ):
         assert words in text
     reached = "\n".join(table(GOOD))
-    assert "goal: reached" in reached and "cause" not in reached.split("start with")[0].replace("cache", "")
+    assert "goal: reached" in reached and "cause" not in reached.partition("start with")[0].replace("cache", "")
 
 
 def test_the_log_is_held_against_the_plan() -> None:
