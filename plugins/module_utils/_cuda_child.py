@@ -125,7 +125,7 @@ def _end(child: int) -> None:
     """End our own child if it still runs; one that hangs in the kernel is left to it."""
     if os.waitpid(child, os.WNOHANG)[0] == 0:
         os.kill(child, signal.SIGKILL)
-        for _ in range(50):
+        for _unused in range(50):
             if os.waitpid(child, os.WNOHANG)[0]:
                 return
             time.sleep(0.02)

@@ -105,7 +105,7 @@ def advice_already_met(case: Case) -> Diagnosis | None:
         )
     return Diagnosis(
         "fraction_too_low",
-        f"the loaded weights leave no memory for the KV cache at {_FRACTION} {fraction if fraction is not None else '(default)'}; at least {minimum:g} is needed",
+        f"the loaded weights leave no memory for the KV cache at {_FRACTION} {'(default)' if fraction is None else fraction}; {minimum:g} is needed",
         f"Raise mem_fraction_static above {minimum:g}; a hybrid model's state pool needs more than that",
         (found.string,),
         "raise",
@@ -173,7 +173,7 @@ def not_enough_memory(case: Case) -> Diagnosis | None:
     return Diagnosis(
         "hybrid_state_pool_too_large" if demand else "pools_too_large",
         f"the pools do not fit into the {rest:.1f} GiB that are left for them ({sum_words}){need}",
-        "Set a smaller max_running_requests (8 for the 27B on 48 GB), or mamba_ssm_dtype bfloat16, or fewer draft tokens. The message's own advice hardly helps",
+        "Set a smaller max_running_requests (8 for the 27B on 48 GB), mamba_ssm_dtype bfloat16, or fewer draft tokens. The message's own advice hardly helps",
         evidence,
         "lower",
         "certain" if demand and demand[0] > rest else "likely",

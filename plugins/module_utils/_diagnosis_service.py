@@ -82,7 +82,8 @@ def peer_copies(case: Case) -> Diagnosis | None:
         return None
     return Diagnosis(
         "p2p_corrupts_data",
-        f"copies between the GPUs return other bytes than were sent (checksum {copy.get('received')} for {copy.get('sent')}, {int(copy.get('bytes', 0)) >> 20} MiB)",
+        f"copies between the GPUs return other bytes than were sent (checksum {copy.get('received')} for {copy.get('sent')}, "
+        f"{int(copy.get('bytes', 0)) >> 20} MiB)",
         "Keep peer access off with this driver: disable_custom_all_reduce and NCCL_P2P_DISABLE=1",
         (str(case.get("generate_text") or ""),),
     )

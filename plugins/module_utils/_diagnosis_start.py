@@ -132,7 +132,8 @@ def toolkit_missing(case: Case) -> Diagnosis | None:
     return Diagnosis(
         "jit_needs_toolkit",
         "kernels are compiled at the first start and need nvcc, which is not in the container",
-        f"Install the CUDA toolkit{f' {cuda}' if cuda else ''} (role kpro.llm.sglang_runtime) or choose a backend with ready kernels (attention_backend: triton)",
+        f"Install the CUDA toolkit{f' {cuda}' if cuda else ''} (role kpro.llm.sglang_runtime) or choose a backend with ready kernels "
+        "(attention_backend: triton)",
         (line,),
     )
 
@@ -205,7 +206,8 @@ def driver_too_old(case: Case) -> Diagnosis | None:
     if not line:
         return None
     cuda, driver = str(case.get("torch_version_cuda", "versions.cuda") or ""), str(case.get("driver", "driver_version") or "")
-    major = int(cuda.split(".")[0]) if cuda.split(".")[0].isdigit() else 13
+    leading = cuda.partition(".")[0]
+    major = int(leading) if leading.isdigit() else 13
     need = _DRIVER_OF_CUDA.get(major, 580)
     return Diagnosis(
         "torch_newer_than_driver",

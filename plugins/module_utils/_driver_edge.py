@@ -74,7 +74,7 @@ class DriverEdge:
         """
         kind = change.action[0]
         if kind == "file":
-            _, path, text = change.action
+            _unused, path, text = change.action
             write_text_file(TextFile(path, text, files.mode_of(path), "root", "root"))
             if path == files.SYSUSERS:
                 self._command.check(["systemd-sysusers", path])

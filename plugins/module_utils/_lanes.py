@@ -210,7 +210,8 @@ def _cuda_problem(lane: Lane, facts: Facts) -> str:
         return ""
     remedy = f"Install CUDA toolkit {torch} (sglang_runtime__toolkit: true; {' '.join(lane.toolkit_packages)}; CUDA_HOME={lane.cuda_home})"
     if not facts.toolkits:
-        return f"Kernels are compiled at the engine's start and need nvcc of CUDA {torch}, and none is installed. {remedy}, or choose backends with prebuilt kernels."
+        reason = f"Kernels are compiled at the engine's start and need nvcc of CUDA {torch}, and none is installed."
+        return f"{reason} {remedy}, or choose backends with prebuilt kernels."
     return (
         f"nvcc is {' and '.join(facts.toolkits)}, torch was built for CUDA {torch}: the majors differ, and kernels compiled at start would not load. {remedy}."
     )

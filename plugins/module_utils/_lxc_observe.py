@@ -118,7 +118,8 @@ class Observer:
         return self._api.get(f"/nodes/{self._node}/aplinfo") or ()
 
     def _with_files(self, declared: Declared, facts: Facts) -> Facts:
-        assert self._host is not None
+        if self._host is None:
+            raise TypeError("an observer without a host has no files to look at")
         config = facts.present.config if facts.present else cfg.Config({})
         paths = {gpu_rules.device_path(value) for value in config.numbered("dev").values()}
         passed = {gpu_rules.device_path(value) for value in facts.present.active.numbered("dev").values()} if facts.present else set()
@@ -138,7 +139,8 @@ class Observer:
         )
 
     def _guests(self, own: int) -> tuple[gpu_rules.Guest, ...]:
-        assert self._host is not None
+        if self._host is None:
+            raise TypeError("an observer without a host has no files to look at")
         found = []
         for folder, kind in (("lxc", "container"), ("qemu-server", "VM")):
             for vmid, content in self._host.guest_files(folder).items():

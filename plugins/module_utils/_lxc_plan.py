@@ -54,7 +54,8 @@ def make_plan(declared: Declared, facts: Facts) -> LxcPlan:
 
 def _plan_elsewhere(declared: Declared, facts: Facts) -> LxcPlan:
     other = facts.elsewhere
-    assert other is not None
+    if other is None:
+        raise TypeError("the container is not on another node")
     if other.kind != "lxc":
         raise KproError(
             f"id {declared.vmid}",

@@ -81,7 +81,7 @@ def loaded_modules(lsmod_text: str) -> frozenset[str]:
 def gpu_information(text: str) -> dict[str, str]:
     """Return the rows of ``/proc/driver/nvidia/gpus/BUS_ID/information`` by their names."""
     rows = (line.partition(":") for line in text.splitlines())
-    return {key.strip(): value.strip() for key, _, value in rows if value.strip()}
+    return {key.strip(): value.strip() for key, _unused, value in rows if value.strip()}
 
 
 def bus_id(text: str) -> str:

@@ -84,7 +84,7 @@ class Job:
     def counters(state: JobState, now_s: float) -> Counters:
         """Return what can be counted of a running step."""
         target = pathlib.Path(str(state.job.get("target", "")))
-        installed = sum(1 for _ in target.glob("lib/python3.*/site-packages/*.dist-info"))
+        installed = sum(1 for _unused in target.glob("lib/python3.*/site-packages/*.dist-info"))
         complete = installed >= int(state.job.get("packages", 0))
         sources, compiled = _bytecode(target) if complete else (0, 0)
         return Counters(

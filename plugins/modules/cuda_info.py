@@ -54,7 +54,9 @@ error:
   description: Why it is not usable, one sentence with the remedy. Empty if it is.
   returned: always
   type: str
-  sample: "CUDA does not initialise, cuInit says CUDA_ERROR_UNKNOWN (999): unknown error: /dev/nvidia-uvm: the device node is missing. Pass it to the container again (dev[n]) and restart it."
+  sample: >-
+    CUDA does not initialise, cuInit says CUDA_ERROR_UNKNOWN (999): unknown error: /dev/nvidia-uvm: the device node is missing.
+    Pass it to the container again (dev[n]) and restart it.
 error_code:
   description: CUDA's own code, 0 if it is usable, -1 without a library.
   returned: always

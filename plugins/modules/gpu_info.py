@@ -107,7 +107,7 @@ processes:
   returned: always
   type: list
   elements: dict
-  sample: [{gpu_uuid: GPU-5a4d1c0e-7b6f-4f43-9d2a-3c1e8f60a641, pid: 4711, used_mib: 41200, uid: 100999, name: python, container: 129, unit: kpro-sglang.service}]
+  sample: [{gpu_uuid: GPU-5a4d1c0e-7b6f-4f43-9d2a-3c1e8f60a641, pid: 4711, used_mib: 41200, uid: 100999, name: python, container: 129, unit: x.service}]
 holders:
   description: Processes with an open device node, with their owner, as far as visible from here.
   returned: always

@@ -74,7 +74,9 @@ options:
     type: path
     default: /etc/ssl/certs/ca-certificates.crt
   environment:
-    description: Further environment variables for uv and pip, for example C(UV_CONCURRENT_DOWNLOADS) or a proxy. Ansible's verbose output shows them, so keep passwords out.
+    description:
+      - Further environment variables for uv and pip, for example C(UV_CONCURRENT_DOWNLOADS) or a proxy.
+      - Ansible's verbose output shows them, so keep passwords out.
     type: dict
     default: {}
   user:
@@ -121,7 +123,9 @@ progress:
   description: One line about a running build.
   returned: while a build runs
   type: str
-  sample: "Build sglang-0.5.23-cp311-640e075c: download and unpack packages, 84 of 88 packages fetched, 812 of at most 2300 MiB (35 %), 116 MiB/s, at most 12 s left, 7 s so far"
+  sample: >-
+    Build sglang-0.5.23-cp311-640e075c: download and unpack packages, 84 of 88 packages fetched, 812 of at most 2300 MiB (35 %), 116 MiB/s,
+    at most 12 s left, 7 s so far
 plan:
   description: What was done, or would be done in check mode.
   returned: success

@@ -75,7 +75,7 @@ class GpuNode:
     def reboot(self) -> None:
         before = self.run("cat /proc/sys/kernel/random/boot_id").strip()
         subprocess.run([SANDBOX, "ssh", self.name, "--", "systemctl reboot"], capture_output=True, check=False)
-        for _ in range(300):
+        for _unused in range(300):
             time.sleep(0.2)
             asked = [SANDBOX, "ssh", self.name, "--", "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running --wait"]
             done = subprocess.run(asked, capture_output=True, text=True, check=False)

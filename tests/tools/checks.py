@@ -21,6 +21,9 @@ from lanes import CACHE, ROOT, Lane
 
 SANDBOX_STEPS = ("stand-ins and node", "connection through a container", "molecule default")
 
+# ansible-test takes every file of a folder `bin` for Python, and refuses links to folders, whether or not they are shipped.
+NOT_FOR_SANITY = ("bin/", "collections/")
+
 # Names that `ansible-galaxy collection build` must keep out of the archive.
 NOT_IN_ARCHIVE = re.compile(
     r"^(tests|molecule|inventories|collections|bin|\.[^/]+|kpro5|deploy_qwen\.yml|ansible\.cfg|pyproject\.toml)(/|$)|\.pyc$|__pycache__"
@@ -106,7 +109,8 @@ def _tracked_copy(target: Path) -> Path:
     """Copy what git would commit to ``.../ansible_collections/kpro/llm``: ansible-test resolves links and insists on that path."""
     place = target / "ansible_collections" / "kpro" / "llm"
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
-    for name in sorted(set(names.stdout.decode().split("\0")) - {""}):
+    wanted = [name for name in names.stdout.decode().split("\0") if name and not name.startswith(NOT_FOR_SANITY)]
+    for name in sorted(set(wanted)):
         source, copy = ROOT / name, place / name
         if source.is_symlink() or source.is_file():
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +174,10 @@ def sanity(run: Run, all_lanes: Sequence[Lane]) -> None:
 
 def _bootstrap_pip(tools: Path, home: Path) -> None:
     """Put pip's bootstrap where ansible-test looks first: it would fetch it from a host of its own, the rest comes from the index."""
-    ask = "from ansible_test._internal.python_requirements import *; import inspect, re; print(re.search(r\"pip='([0-9.]+)'\", inspect.getsource(get_venv_packages)).group(1))"
+    ask = (
+        "import inspect, re; from ansible_test._internal.python_requirements import get_venv_packages;"
+        " print(re.search(r\"pip='([0-9.]+)'\", inspect.getsource(get_venv_packages)).group(1))"
+    )
     version = subprocess.run([tools / "python", "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
     script = home / ".ansible" / "test" / "cache" / f"get_pip_{version.replace('.', '_')}.py"
     script.parent.mkdir(parents=True, exist_ok=True)

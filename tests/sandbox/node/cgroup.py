@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def parse_cgroup2_mount(mountinfo: str) -> str:
     """Return where cgroup2 is mounted, from the text of ``/proc/self/mountinfo``; empty if nowhere."""
     for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
+        left, _unused, right = line.partition(" - ")
         if right.split(" ")[0] == "cgroup2":
             return left.split(" ")[4]
     return ""
@@ -74,7 +74,7 @@ def kill_and_remove(folder: Path, timeout_s: float = 10) -> None:
     while folder.exists():
         with contextlib.suppress(OSError):
             (folder / "cgroup.kill").write_text("1", encoding="ascii")
-        for current, _, _ in os.walk(folder, topdown=False):
+        for current, _unused, _unused in os.walk(folder, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(current)
         if time.monotonic() > deadline_s:

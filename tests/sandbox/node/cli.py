@@ -27,7 +27,7 @@ from node.supervisor import launch, supervise
 
 
 def _forward(text: str) -> tuple[int, int]:
-    host, _, node = text.partition(":")
+    host, _unused, node = text.partition(":")
     if not (host.isdecimal() and node.isdecimal() and 0 < int(host) < 65536 and 0 < int(node) < 65536):
         raise argparse.ArgumentTypeError(f"{text!r} is not HOSTPORT:NODEPORT")
     return int(host), int(node)

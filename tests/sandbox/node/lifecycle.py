@@ -113,7 +113,7 @@ def _reserve_ports(folders: Folders, folder: NodeFolder, record: Record) -> Reco
 
 
 def _ports(record: Record) -> list[int]:
-    return [port for port in (record.port, *(host for host, _ in record.forwards)) if port]
+    return [port for port in (record.port, *(host for host, _unused in record.forwards)) if port]
 
 
 def _check_ports(folders: Folders, record: Record) -> None:
@@ -202,7 +202,7 @@ def _up_running(folders: Folders, folder: NodeFolder, record: Record, wanted: Wa
     merged = _merge(record.forwards, wanted.forwards)
     added = merged[len(record.forwards) :]
     if added:
-        for port, _ in added:
+        for port, _unused in added:
             if not _port_is_free(port):
                 raise SandboxError(f"port {port} of 127.0.0.1 is used by another program; give another one with --forward")
         slirp.add_forwards(folder, added)
@@ -263,7 +263,7 @@ def _start(folders: Folders, folder: NodeFolder, record: Record, fresh: bool) ->
 
 def _await_start(folder: NodeFolder, process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], _START_TIMEOUT_S)
+    readable, _unused, _unused = select.select([process.stdout], [], [], _START_TIMEOUT_S)
     line = process.stdout.readline().decode(errors="replace").strip() if readable else "no answer"
     if line != "started":
         process.stdin and process.stdin.close()

@@ -38,7 +38,7 @@ def _deb822_sources(text: str) -> Iterable[Source]:
             if line[:1].isspace() and key:
                 fields[key] += " " + line.strip()
             elif ":" in line:
-                key, _, value = line.partition(":")
+                key, _unused, value = line.partition(":")
                 key = key.strip().lower()
                 fields[key] = value.strip()
         if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() == "no":

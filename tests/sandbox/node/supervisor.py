@@ -218,7 +218,7 @@ class Supervisor:
         stopping = False
         watched = [self.wake_read] if self.kept else [self.wake_read, 0]
         while node.poll() is None:
-            readable, _, _ = select.select(watched, [], [], _STOP_TIMEOUT_S if stopping else None)
+            readable, _unused, _unused = select.select(watched, [], [], _STOP_TIMEOUT_S if stopping else None)
             if not readable:
                 node.kill()
                 return node.wait()

@@ -122,7 +122,8 @@ Components: main
 def test_mirror_is_the_machines_own() -> None:
     sources = mirror.parse_sources(
         {
-            "/etc/apt/sources.list.d/a.list": "deb [signed-by=/x arch=amd64] https://other.example/apt bookworm stable\ndeb-src http://s.example/debian bookworm main\n",
+            "/etc/apt/sources.list.d/a.list": "deb [signed-by=/x arch=amd64] https://other.example/apt bookworm stable\n"
+            "deb-src http://s.example/debian bookworm main\n",
             "/etc/apt/sources.list.d/debian.sources": DEB822,
         }
     )
@@ -450,7 +451,8 @@ lxc.net.0.name = eth0
 lxc.apparmor.profile = unconfined
 lxc.start.auto = 1
 C
-printf 'auto lo\\niface lo inet loopback\\nauto eth0\\niface eth0 inet static\\n address 10.77.0.101/24\\n gateway 10.77.0.1\\n' > $d/rootfs/etc/network/interfaces
+printf '%s\\n' 'auto lo' 'iface lo inet loopback' 'auto eth0' 'iface eth0 inet static' ' address 10.77.0.101/24' ' gateway 10.77.0.1' \\
+  > $d/rootfs/etc/network/interfaces
 cp /etc/resolv.conf $d/rootfs/etc/resolv.conf
 lxc-start -n 101
 """

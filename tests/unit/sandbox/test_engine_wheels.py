@@ -65,7 +65,7 @@ def other_lock(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_what_the_cache_holds_is_not_fetched_again(tmp_path: Path, other_lock: tuple[Path, Path]) -> None:
     lock, _kept = other_lock
-    for _ in range(2):
+    for _unused in range(2):
         done = run(ENGINE / "wheelhouse", tmp_path / "wheels", "--cache", tmp_path / "cache", "--lock", lock)
         assert done.returncode == 0, done.stderr
         assert sorted(path.name for path in (tmp_path / "wheels").iterdir()) == ["kpro_sglang_cpu-0.5.23-py3-none-any.whl", TORCH]

@@ -124,7 +124,7 @@ def refresh() -> None:
 
 
 def devices_text(modules: dict[str, t.Any]) -> str:
-    head, _, blocks = (RUN / "devices.real").read_text().partition("\nBlock devices:")
+    head, _unused, blocks = (RUN / "devices.real").read_text().partition("\nBlock devices:")
     lines = head.splitlines()
     if "nvidia" in modules:
         lines += ["195 nvidia", "195 nvidiactl"]
@@ -384,11 +384,11 @@ def dkms_options(words: list[str]) -> dict[str, str]:
         if word in ("-m", "-v", "-k", "-a"):
             found[word[1]] = next(rest, "")
         elif "/" in word and not word.startswith("-"):
-            found["m"], _, found["v"] = word.partition("/")
+            found["m"], _unused, found["v"] = word.partition("/")
         elif not word.startswith("-"):
             found.setdefault("m", word)
     if "/" in found.get("m", ""):
-        found["m"], _, found["v"] = found["m"].partition("/")
+        found["m"], _unused, found["v"] = found["m"].partition("/")
     return found
 
 
@@ -407,8 +407,9 @@ def dkms_build(table: dict[str, t.Any], version: str, release: str, goal: str) -
     if table[version].get(release) == "installed":
         return 0
     if not pathlib.Path(f"/lib/modules/{release}/build").exists():
-        return fail(f"Error! Your kernel headers for kernel {release} cannot be found at /lib/modules/{release}/build or /lib/modules/{release}/source.\n"
-                    f"Please install the linux-headers-{release} package or use the --kernelsourcedir option to tell DKMS where it's located.") + 20  # fmt: skip
+        build = f"/lib/modules/{release}/build"
+        hint = f"Please install the linux-headers-{release} package or use the --kernelsourcedir option to tell DKMS where it's located."
+        return fail(f"Error! Your kernel headers for kernel {release} cannot be found at {build} or /lib/modules/{release}/source.\n{hint}") + 20
     log = pathlib.Path(f"/var/lib/dkms/nvidia/{version}/build/make.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     if config().get("dkms_error"):
@@ -442,7 +443,7 @@ def setting(key: str, value: str) -> int:
     modules = loaded()
     if "nvidia" not in modules:
         return fail("kpro-standin: the nvidia module is not loaded")
-    name, _, uuid = key.partition(".")
+    name, _unused, uuid = key.partition(".")
     if uuid:
         modules.setdefault(name, {})[uuid] = int(value)
     else:

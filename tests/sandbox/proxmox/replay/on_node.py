@@ -68,7 +68,7 @@ def recorded_node() -> Iterator[Node]:
     link, before = Path("/etc/pve/lxc"), os.readlink("/etc/pve/lxc")
     declared, aside = Path("/etc/pve/storage.cfg"), Path("/etc/pve/storage.cfg.aside")
     cache = Path("/var/lib/vz/template/cache")
-    source = next(path for path in sorted(cache.glob("debian-12-standard*.tar.zst")) if path.name != inline.TEMPLATE)
+    source = [path for path in sorted(cache.glob("debian-12-standard*.tar.zst")) if path.name != inline.TEMPLATE][0]  # noqa: RUF015  # a generator must not raise StopIteration
     own, hidden = Path("/etc/pve", os.readlink("/etc/pve/local")), Path("/etc/pve/hidden-node")
     own.rename(hidden)
     declared.rename(aside)

@@ -68,7 +68,7 @@ def test_missing_nodes_are_named_one_by_one() -> None:
 
 
 def test_uvm_not_loaded_is_not_called_a_wrong_major() -> None:
-    assert {kind for kind, _ in kinds(list(RIGHT), {"nvidia": 195, "nvidiactl": 195})} == {"module_not_loaded"}
+    assert {kind for kind, _unused in kinds(list(RIGHT), {"nvidia": 195, "nvidiactl": 195})} == {"module_not_loaded"}
 
 
 def test_wrong_major_names_both_numbers() -> None:

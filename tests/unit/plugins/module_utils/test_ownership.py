@@ -92,7 +92,8 @@ def test_in_random_process_tables_nothing_foreign_is_ever_chosen() -> None:
                     marks[name] = other
             if marks == {"uid": 999, "mapped": (TORCH,), "devices": GPU}:
                 marks["uid"] = 1000
-            foreign.append(Process(pid, command=dice.choice(["python3", "sglang::scheduler", f"{ROOT}/venv/bin/python"]), cgroup=dice.choice(groups), **marks))  # type: ignore[arg-type]  # fields by name
+            command = dice.choice(["python3", "sglang::scheduler", f"{ROOT}/venv/bin/python"])
+            foreign.append(Process(pid, command=command, cgroup=dice.choice(groups), **marks))  # type: ignore[arg-type]  # fields by name
         listeners = {dice.randrange(2, 40)}
         expected = {p.pid for p in foreign if p.pid in listeners and p.uid == 999 and p.mapped == (TORCH,)}
         assert chosen(*foreign, listeners=listeners) == expected

@@ -63,7 +63,9 @@ def test_renamed_options_follow_the_version() -> None:
 
 
 def test_the_config_file_is_sorted_yaml_with_json_values() -> None:
-    options = named_for({"context_length": 65536, "enable_metrics": True, "chat_template": 'a "b"', "lora_paths": ["x", "y"], "json_model_override_args": {"a": 1}}, "0.5.23")
+    options = named_for(
+        {"context_length": 65536, "enable_metrics": True, "chat_template": 'a "b"', "lora_paths": ["x", "y"], "json_model_override_args": {"a": 1}}, "0.5.23"
+    )
     assert config_text(options).splitlines() == [
         r'chat-template: "a \"b\""',
         "context-length: 65536",

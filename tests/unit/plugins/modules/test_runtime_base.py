@@ -29,7 +29,9 @@ PROGRAMS = {
     "apt-get": """
 echo "$*" >> "$ROOT/apt.log"
 case "$*" in *" update"*) exit 0;; *no-such-package*) echo "E: Unable to locate package no-such-package" >&2; exit 100;; esac
-for word; do case $word in -*|install|DPkg*|Acquire*) ;; *) printf 'Package: %s\\nStatus: install ok installed\\n\\n' "$word" >> "$ROOT/var/lib/dpkg/status";; esac; done
+for word; do
+  case $word in -*|install|DPkg*|Acquire*) ;; *) printf 'Package: %s\\nStatus: install ok installed\\n\\n' "$word" >> "$ROOT/var/lib/dpkg/status";; esac
+done
 """,
 }
 
