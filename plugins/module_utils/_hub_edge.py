@@ -127,7 +127,7 @@ class Hub:
     def _json(self, url: str, revision: str) -> tuple[t.Any, t.Mapping[str, str]]:
         with self._open(url, revision, {"Accept": "application/json"}) as response:
             try:
-                return json.loads(response.read()), response.headers
+                return json.loads(response.read()), dict(response.headers)
             except ValueError as error:
                 raise KproError(self._what, "the answer is not JSON", "Check hf_model__endpoint, and whether a proxy answers in its place") from error
             except LINK_ERRORS as error:
@@ -155,7 +155,7 @@ class Hub:
 
     def _problem(self, url: str, error: urllib.error.HTTPError, revision: str) -> Exception:
         with error:
-            status, headers = error.code, error.headers
+            status, headers = error.code, dict(error.headers)
             away = urlsplit(error.url or url).netloc != urlsplit(url).netloc
         wait_s = protocol.retry_after_s(headers.get("Retry-After", ""))
         # The address behind a redirect lives for minutes only: a 403 from there asks for a fresh one.

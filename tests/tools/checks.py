@@ -182,10 +182,13 @@ def _bootstrap_pip(tools: Path, home: Path) -> None:
     script = home / ".ansible" / "test" / "cache" / f"get_pip_{version.replace('.', '_')}.py"
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(
-        "import ensurepip, subprocess, sys\n"
+        "import ensurepip, os, subprocess, sys\n"
         "ensurepip.bootstrap()\n"
         "packages = [word for word in sys.argv[1:] if not word.startswith('-')]\n"
-        "sys.exit(subprocess.call([sys.executable, '-m', 'pip', 'install', '-q', '--disable-pip-version-check', *packages]))\n",
+        "# Older pips don't look at the system's authorities by themselves.\n"
+        "bundle = '/etc/ssl/certs/ca-certificates.crt'\n"
+        "trust = ['--cert', bundle] if os.path.exists(bundle) else []\n"
+        "sys.exit(subprocess.call([sys.executable, '-m', 'pip', 'install', '-q', '--disable-pip-version-check', *trust, *packages]))\n",
         encoding="utf-8",
     )
 
@@ -205,7 +208,8 @@ def sandbox(run: Run, lane: Lane, *, everything: bool) -> None:
     env = {"PATH": f"{tools}:{os.environ['PATH']}", "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "PYTHONUNBUFFERED": "1"}
     env.update({"KPRO_TEST_EVERYTHING": "1"} if everything else {})
     pytest = [tools / "python", "-m", "pytest", "-q", "-x", "--durations=5"]
-    if not run.step("machine packages", [ROOT / "tests/sandbox/sandbox", "install-machine-packages"], env=env):
+    lists = [ROOT / "tests/sandbox/node/machine-packages.txt", ROOT / "tests/tools/machine-packages.txt"]
+    if not run.step("machine packages", [ROOT / "tests/tools/install-packages", *lists], env=env):
         return
     run.step(SANDBOX_STEPS[0], [*pytest, "tests/sandbox"], env=env)
     run.step(SANDBOX_STEPS[1], [*pytest, "tests/integration"], env=env)
