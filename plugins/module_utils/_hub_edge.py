@@ -127,7 +127,7 @@ class Hub:
     def _json(self, url: str, revision: str) -> tuple[t.Any, t.Mapping[str, str]]:
         with self._open(url, revision, {"Accept": "application/json"}) as response:
             try:
-                return json.loads(response.read()), dict(response.headers)
+                return json.loads(response.read()), _looked_up_in_any_case(response.headers)
             except ValueError as error:
                 raise KproError(self._what, "the answer is not JSON", "Check hf_model__endpoint, and whether a proxy answers in its place") from error
             except LINK_ERRORS as error:
@@ -155,7 +155,7 @@ class Hub:
 
     def _problem(self, url: str, error: urllib.error.HTTPError, revision: str) -> Exception:
         with error:
-            status, headers = error.code, dict(error.headers)
+            status, headers = error.code, _looked_up_in_any_case(error.headers)
             away = urlsplit(error.url or url).netloc != urlsplit(url).netloc
         wait_s = protocol.retry_after_s(headers.get("Retry-After", ""))
         # The address behind a redirect lives for minutes only: a 403 from there asks for a fresh one.
@@ -167,6 +167,11 @@ class Hub:
         return KproError(
             self._what, f"its certificate is not trusted ({error.verify_message})", "Give the authority's file as hf_model__ca_bundle, or install it there"
         )
+
+
+def _looked_up_in_any_case(headers: t.Any) -> t.Mapping[str, str]:
+    """A message is a mapping but in name; as a plain dict it would lose that ``ETag`` and ``etag`` are the same."""
+    return t.cast(t.Mapping[str, str], headers)
 
 
 def _words(error: BaseException) -> str:
