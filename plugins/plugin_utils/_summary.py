@@ -66,7 +66,7 @@ def _container(result: Result) -> str:
 
 
 def _runtime(result: Result) -> str:
-    return f"SGLang {result['engine_version']} (lane {result['lane']}, Python {result['python']}) in {result['venv']}" if result else ""
+    return f"SGLang {result['engine_version']} (lane {result['lane']}) in {result['venv']}" if result else ""
 
 
 def _model(result: Result) -> str:
