@@ -140,8 +140,16 @@ def _archive(tools: Path) -> tuple[bool, str]:
         ok, output = _run([tools / "ansible-galaxy", "collection", "build", "--output-path", folder], None, ROOT, False)
         if not ok:
             return False, output
-        with tarfile.open(next(Path(folder).glob("*.tar.gz"))) as archive:
+        built = next(Path(folder).glob("*.tar.gz"))
+        with tarfile.open(built) as archive:
             members = archive.getmembers()
+        installed = Path(folder) / "installed"
+        ok, output = _run([tools / "ansible-galaxy", "collection", "install", "--offline", "--collections-path", installed, built], None, ROOT, False)
+        env = {"ANSIBLE_COLLECTIONS_PATH": str(installed), "ANSIBLE_CONFIG": os.devnull}
+        play = [tools / "ansible-playbook", "kpro.llm.deploy_qwen", "-i", ROOT / "kpro5", "--list-tasks"]
+        ok, output = _run(play, env, Path(folder), False) if ok else (ok, output)
+        if not ok:
+            return False, output
         unwanted = [m.name for m in members if NOT_IN_ARCHIVE.search(m.name) or m.issym() or m.islnk()]
         wanted = {"plugins/connection/pct.py", "playbooks/deploy_qwen.yml", "LICENSE", "README.md"} - {m.name for m in members}
         return not unwanted and not wanted, "".join(f"not wanted in the archive: {n}\n" for n in unwanted) + "".join(f"missing: {n}\n" for n in sorted(wanted))
