@@ -144,7 +144,7 @@ def _archive(tools: Path) -> tuple[bool, str]:
         with tarfile.open(built) as archive:
             members = archive.getmembers()
         installed = Path(folder) / "installed"
-        ok, output = _run([tools / "ansible-galaxy", "collection", "install", "--offline", "--collections-path", installed, built], None, ROOT, False)
+        ok, output = _run([tools / "ansible-galaxy", "collection", "install", "--offline", "--collections-path", installed, built], None, Path(folder), False)
         env = {"ANSIBLE_COLLECTIONS_PATH": str(installed)}
         play = [tools / "ansible-playbook", "kpro.llm.deploy_qwen", "-i", ROOT / "kpro5", "--list-tasks"]
         ok, output = _run(play, env, Path(folder), False) if ok else (ok, output)

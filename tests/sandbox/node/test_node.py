@@ -577,6 +577,6 @@ def test_a_node_on_a_machine_as_new(images: None, suite: str) -> None:
         assert "kpro-sandbox-sandbox-" in new("systemctl list-units --no-legend 'kpro-sandbox-*'").stdout
         new("sandbox/sandbox down")
         assert new("systemctl list-units --no-legend 'kpro-sandbox-*'; find /sys/fs/cgroup -name 'kpro*'").stdout == ""
-        assert new("grep -c kpro-sandbox/state /proc/self/mountinfo", check=False).stdout == "0\n"
+        assert new("grep -c kpro-sandbox/state/sandbox /proc/self/mountinfo", check=False).stdout == "0\n"
     finally:
         run("down", name)
