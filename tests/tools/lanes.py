@@ -9,6 +9,7 @@ Standard library only: this runs before anything is installed.
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import os
 import shutil
@@ -65,15 +66,21 @@ def environment(lane: Lane, kind: str) -> Path:
     lock = REQUIREMENTS / f"{kind}-py{lane.python_version}.txt"
     key = hashlib.sha256(lock.read_bytes() + str(lane.interpreter).encode()).hexdigest()[:12]
     place = CACHE / f"tools-{kind}-py{lane.python_version}-{key}"
-    if (place / ".complete").exists():
-        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{place}.lock", "a", encoding="utf-8") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        if not (place / ".complete").exists():
+            _install(lane, kind, lock, place)
+    return place
+
+
+def _install(lane: Lane, kind: str, lock: Path, place: Path) -> None:
     print(f"Installing {kind} tools for {lane.name} ...", file=sys.stderr, flush=True)
     shutil.rmtree(place, ignore_errors=True)
     subprocess.run([lane.interpreter, "-m", "venv", place], check=True)
     pip = [place / "bin" / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
     (place / ".complete").touch()
-    return place
 
 
 if __name__ == "__main__":
