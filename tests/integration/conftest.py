@@ -38,7 +38,8 @@ class Node:
 @pytest.fixture(scope="session", params=os.environ.get("KPRO_TEST_SUITES", "trixie").split(","))
 def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Start a node, create a running container on it, and take both away in the end."""
-    name = f"integration-{request.param}"
+    # Files may run side by side, each with a node of its own.
+    name = f"integration-{request.param}{os.environ.get('PYTEST_XDIST_WORKER', '')}"
     subprocess.run([SANDBOX, "up", name, "--suite", request.param], check=True)
     try:
         status = json.loads(subprocess.run([SANDBOX, "status", name, "--json"], capture_output=True, text=True, check=True).stdout)

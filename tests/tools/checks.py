@@ -160,7 +160,7 @@ def units(run: Run, all_lanes: Sequence[Lane]) -> None:
     for lane in all_lanes:
         tools = lanes.environment(lane, "dev") / "bin"
         env = {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
-        run.step(f"unit tests, {lane.name}", [tools / "python", "-m", "pytest", "-q", "-n", "2", "tests/unit", "-m", "not sandbox"], env=env)
+        run.step(f"unit tests, {lane.name}", [tools / "python", "-m", "pytest", "-q", "-n", "4", "tests/unit", "-m", "not sandbox"], env=env)
 
 
 def sanity(run: Run, all_lanes: Sequence[Lane]) -> None:
@@ -214,8 +214,9 @@ def sandbox(run: Run, lane: Lane, *, everything: bool) -> None:
     """What needs a sandbox node: the stand-ins held to their recordings, the connection, the whole deployment."""
     tools = lanes.environment(lane, "dev") / "bin"
     env = {"PATH": f"{tools}:{os.environ['PATH']}", "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "PYTHONUNBUFFERED": "1"}
-    env.update({"KPRO_TEST_EVERYTHING": "1"} if everything else {})
-    pytest = [tools / "python", "-m", "pytest", "-q", "-x", "--durations=5"]
+    env.update({"KPRO_TEST_EVERYTHING": "1", "KPRO_TEST_SUITES": "trixie,bookworm"} if everything else {})
+    # Much of the time nodes boot and stop: two files at once, each with nodes of its own.
+    pytest = [tools / "python", "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--durations=5"]
     lists = [ROOT / "tests/sandbox/node/machine-packages.txt", ROOT / "tests/tools/machine-packages.txt"]
     if not run.step("machine packages", [ROOT / "tests/tools/install-packages", *lists], env=env):
         return

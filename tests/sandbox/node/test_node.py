@@ -466,7 +466,7 @@ SHIFTED = (
 
 
 @pytest.mark.sandbox
-@pytest.mark.parametrize("suite", ["trixie", "bookworm"])
+@pytest.mark.parametrize("suite", os.environ.get("KPRO_TEST_SUITES", "trixie").split(","))
 @pytest.mark.parametrize("privileged", [False, True], ids=["unprivileged", "privileged"])
 def test_nested_container_runs_systemd(node: str, suite: str, privileged: bool) -> None:
     run("up", node, "--suite", suite, timeout_s=1200)
@@ -550,6 +550,7 @@ def test_an_overlay_folder_is_refused_with_a_sentence(images: None, tmp_path: Pa
 
 
 @pytest.mark.sandbox
+@pytest.mark.skipif("KPRO_TEST_EVERYTHING" not in os.environ, reason="bin/test --all boots whole machines")
 @pytest.mark.parametrize("suite", ["bookworm", "trixie"])
 def test_a_node_on_a_machine_as_new(images: None, suite: str) -> None:
     """A Debian with little more than git and python3, systemd as its first process and cgroups v2. Only the cache is ours."""

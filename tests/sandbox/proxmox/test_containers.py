@@ -30,7 +30,7 @@ NO_DRIVER, NO_RIGHT, NOT_THERE, NO_RULE = (
 )  # fmt: skip
 
 
-@pytest.fixture(params=["trixie", "bookworm"])
+@pytest.fixture(params=os.environ.get("KPRO_TEST_SUITES", "trixie").split(","))
 def node(request: pytest.FixtureRequest, nodes: Any) -> Any:
     return nodes(request.param)
 
