@@ -56,7 +56,7 @@ def nodes() -> Iterator[Callable[[str], SandboxNode]]:
         if os.geteuid():
             pytest.fail("a sandbox node needs root")
         if suite not in started:
-            name = f"proxmox-{suite}"
+            name = f"proxmox-{suite}{os.environ.get('PYTEST_XDIST_WORKER', '')}"
             subprocess.run([SANDBOX, "up", name, "--suite", suite], check=True, stdout=sys.stderr)
             started[suite] = SandboxNode(name, suite)
         return started[suite]
