@@ -8,21 +8,17 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ansible.plugins.action import ActionBase
+from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
 
 FACT = "kpro_llm__phases"
 
 
-class ActionModule(ActionBase):
+class ActionModule(OnController):
     """Appends the phase to the host's list of phases."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _requires_connection = False
+    SPEC: t.ClassVar[dict[str, t.Any]] = {"name": {"type": "str", "required": True}}
 
-    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec({"name": {"type": "str", "required": True}})
-        phases = list((task_vars or {}).get("ansible_facts", {}).get(FACT, []))
-        phases.append({"name": arguments["name"], "started_s": time.time()})
-        return {"changed": False, "ansible_facts": {FACT: phases}}
+    def answer(self, given: dict[str, t.Any], variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+        phases = list(variables.get("ansible_facts", {}).get(FACT, []))
+        phases.append({"name": given["name"], "started_s": time.time()})
+        return {"ansible_facts": {FACT: phases}}

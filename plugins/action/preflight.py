@@ -8,34 +8,26 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.kpro.llm.plugins.plugin_utils import _preflight as preflight
+from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
 
 display = Display()
 
-_SPEC = {
-    "wanted": {"type": "dict", "required": True},
-    "node": {"type": "dict", "required": True},
-    "container": {"type": "dict", "default": {}},
-    "model": {"type": "dict", "default": {}},
-    "service": {"type": "dict", "default": {}},
-    "plan": {"type": "dict", "default": {}},
-}
 _COLOURS = {preflight.OK: "green", preflight.WILL_FIX: "yellow", preflight.NEEDS_YOU: "red"}
 
 
-class ActionModule(ActionBase):
-    """Fails if anything needs a person; needs no connection."""
+class ActionModule(OnController):
+    """Fails if anything needs a person."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _requires_connection = False
+    SPEC: t.ClassVar[dict[str, t.Any]] = {
+        "wanted": {"type": "dict", "required": True},
+        "node": {"type": "dict", "required": True},
+        **{name: {"type": "dict", "default": {}} for name in ("container", "model", "service", "plan")},
+    }
 
-    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        super().run(tmp, task_vars)
-        _validation, given = self.validate_argument_spec(_SPEC)
+    def answer(self, given: dict[str, t.Any], variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         looked = {name: given[name] or {} for name in ("container", "model", "service", "plan")}
         errors = {name: str(answer.get("msg", "")) for name, answer in looked.items() if answer.get("failed")}
         answers = {name: {} if name in errors else answer for name, answer in looked.items()}
@@ -46,7 +38,7 @@ class ActionModule(ActionBase):
             display.display(f"  {line}", color=_COLOURS[finding.state])
         display.display("")
         problems = [finding.sentence for finding in found if finding.state == preflight.NEEDS_YOU]
-        result: dict[str, t.Any] = {"changed": False, "findings": [dataclasses.asdict(finding) for finding in found]}
+        result: dict[str, t.Any] = {"findings": [dataclasses.asdict(finding) for finding in found]}
         if problems:
             result |= {"failed": True, "msg": f"Nothing was changed. {len(problems)} finding(s) need you: " + " | ".join(problems)}
         return result
