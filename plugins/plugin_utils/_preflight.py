@@ -186,10 +186,21 @@ def _plan(seen: Observed) -> list[Finding]:
         return [Finding("memory", NEEDS_YOU, problem)]
     if not seen.plan:
         return []
-    sentence = f"{seen.plan.get('verdict')}: {seen.plan.get('max_total_num_tokens')} tokens, {seen.plan.get('max_running_requests')} requests"
     if seen.plan.get("verdict") == "FAIL":
-        return [Finding("memory", NEEDS_YOU, f"FAIL: {seen.plan.get('cause')}")]
-    return [Finding("memory", OK, sentence)]
+        cause = (seen.plan.get("cause") or {}).get("message", "the engine would not start")
+        return [Finding("memory", NEEDS_YOU, f"{cause}. {_advice(seen.plan.get('advice') or [])}")]
+    return [Finding("memory", OK, f"{seen.plan.get('verdict')}: {_prediction(seen.plan)}")]
+
+
+def _advice(advice: t.Sequence[Values]) -> str:
+    if not advice:
+        return "No single change makes it work"
+    first = advice[0]
+    return f"Set {first['option']} to {first['to']} (now {first['from']}): predicted {first['predicted']['verdict']}, {_prediction(first['predicted'])}"
+
+
+def _prediction(plan: Values) -> str:
+    return f"{plan.get('max_total_num_tokens', 0):,} tokens, {plan.get('max_running_requests')} requests"
 
 
 def _port(wanted: Wanted, service: Values) -> list[Finding]:

@@ -25,6 +25,18 @@ MODEL = {
     "size_bytes": 55_600_000_000,
     "config": {"model_type": "qwen3_5", "text_config": {"num_attention_heads": 24, "linear_num_value_heads": 48}},
 }
+PLAN_FAILS = {
+    "verdict": "FAIL",
+    "cause": {"kind": "state_copies", "message": "48 requests need 17.2 GiB"},
+    "advice": [
+        {
+            "option": "max_running_requests",
+            "from": "48 (implicit)",
+            "to": 8,
+            "predicted": {"verdict": "OK", "max_total_num_tokens": 370315, "max_running_requests": 8},
+        }
+    ],
+}
 SEEN = preflight.Observed(
     node=NODE,
     container={"vmid": 129, "exists": True, "here": True, "plan": []},
@@ -67,7 +79,8 @@ def test_a_deployment_with_nothing_in_its_way() -> None:
         ({}, {"errors": {"container": "container 129: taken by a VM"}, "container": {}}, "taken by a VM"),
         ({}, {"container": {"vmid": 129, "exists": True, "here": False, "notes": ["Container 129 is on kpro6"]}}, "is on kpro6"),
         ({}, {"service": {"port_taken": True, "port_is_ours": False, "port_owner": "pid 7 (nginx)"}}, "30000 is held by pid 7 (nginx)"),
-        ({}, {"plan": {"verdict": "FAIL", "cause": "48 requests need 17.2 GiB"}}, "48 requests need 17.2 GiB"),
+        ({}, {"plan": PLAN_FAILS}, "48 requests need 17.2 GiB. Set max_running_requests to 8 (now 48 (implicit)): predicted OK, 370,315 tokens, 8 requests"),
+        ({}, {"plan": {**PLAN_FAILS, "advice": []}}, "No single change makes it work"),
         (
             {},
             {"node": {**NODE, "findings": [{"kind": "claimed_by_vm", "level": "error", "what": "GPU 0000:41:00.0", "reason": "VM 105", "remedy": "x"}]}},
