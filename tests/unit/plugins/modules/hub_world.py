@@ -152,7 +152,9 @@ class World:
     def close(self) -> None:
         for unit in self.units():
             if (unit / "pid").exists() and not (unit / "exit").exists():
-                os.kill(int((unit / "pid").read_text()), signal.SIGKILL)
+                # It may end by itself between the look and the signal.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int((unit / "pid").read_text()), signal.SIGKILL)
         self._hub.kill()
         self._hub.wait()
         if self._hub.stdout:
