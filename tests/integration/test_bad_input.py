@@ -81,7 +81,8 @@ def test_an_unreachable_node_is_an_error(node: Node) -> None:
 
 def test_a_node_user_that_is_not_root_is_an_error(node: Node) -> None:
     node.run(
-        "id admin >/dev/null 2>&1 || useradd -m -s /bin/bash admin; install -d -o admin -m 700 ~admin/.ssh; install -o admin -m 600 ~/.ssh/authorized_keys ~admin/.ssh/"
+        "id admin >/dev/null 2>&1 || useradd -m -s /bin/bash admin; install -d -o admin -m 700 ~admin/.ssh;"
+        " install -o admin -m 600 ~/.ssh/authorized_keys ~admin/.ssh/"
     )
     done = deploy(node, ansible_user="admin")
     assert done.returncode == 2
