@@ -15,7 +15,7 @@ from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnC
 
 display = Display()
 
-_COLOURS = {preflight.OK: "green", preflight.WILL_FIX: "yellow", preflight.NEEDS_YOU: "red"}
+_COLOURS = {preflight.OK: "green", preflight.NOTE: "yellow", preflight.WILL_FIX: "yellow", preflight.NEEDS_YOU: "red"}
 
 
 class ActionModule(OnController):
@@ -31,7 +31,7 @@ class ActionModule(OnController):
         looked = {name: given[name] or {} for name in ("container", "model", "service", "plan")}
         errors = {name: str(answer.get("msg", "")) for name, answer in looked.items() if answer.get("failed")}
         answers = {name: {} if name in errors else answer for name, answer in looked.items()}
-        wanted = preflight.Wanted(**{field.name: given["wanted"][field.name] for field in dataclasses.fields(preflight.Wanted)})
+        wanted = preflight.Wanted(**{**given["wanted"], **{name: int(given["wanted"][name]) for name in ("tp_size", "port")}})
         found = preflight.findings(wanted, preflight.Observed(node=given["node"], errors=errors, **answers))
         display.display("")
         for finding, line in zip(found, preflight.table(found), strict=True):

@@ -83,7 +83,8 @@ def binding_findings(gpus: t.Iterable[PciGpu]) -> list[Finding]:
     for gpu in gpus:
         what = f"GPU {gpu.bus_id}"
         if gpu.driver in remedies:
-            found.append(Finding("foreign_driver", "error", what, f"it is bound to {gpu.driver}{vm_words(gpu)}", remedies[gpu.driver]))
+            kind = "nouveau_bound" if gpu.driver == "nouveau" else "foreign_driver"
+            found.append(Finding(kind, "error", what, f"it is bound to {gpu.driver}{vm_words(gpu)}", remedies[gpu.driver]))
         elif gpu.vms:
             reason = f"it would be taken away when a VM starts{vm_words(gpu)}"
             found.append(Finding("claimed_by_vm", "error", what, reason, "Remove it from the VM's hostpci"))

@@ -178,6 +178,8 @@ def describe(options: ModelOptions) -> dict[str, t.Any]:
         "size_bytes": sum(file.size_bytes for file in selected),
         "config": json.loads(read(config, 0, config.size_bytes)),
         "weights": safetensors.summed(headers).to_dict(),
+        "missing_bytes": sum(file.size_bytes - snapshot.arrived_bytes(file) for file in selected if file.path not in present),
+        "free_bytes": store.space(options.store)[0],
     }
 
 

@@ -16,7 +16,7 @@ author: kpro (@kpro)
 options:
   wanted:
     description:
-      - What the deployment asks for, with the keys C(lane), C(driver_version), C(driver_source), C(gpus), C(tp_size) and C(port).
+      - What the deployment asks for, with the keys C(lane), C(driver_version), C(driver_source), C(gpus), C(tp_size), C(port) and C(replace_driver).
     type: dict
     required: true
   node:

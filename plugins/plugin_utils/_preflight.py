@@ -11,10 +11,10 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _lanes as lanes
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 
-OK, WILL_FIX, NEEDS_YOU = "OK", "will fix", "needs you"
+OK, NOTE, WILL_FIX, NEEDS_YOU = "OK", "note", "will fix", "needs you"
 PVE_MIN = (8, 1)  # the first with dev[n]
 
-# Findings of gpu_info that the node phase repairs by itself.
+# Findings of gpu_info that only a person can settle; nouveau, for one, is put aside by the node phase.
 _ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm")
 
 Values = t.Mapping[str, t.Any]
@@ -61,6 +61,7 @@ class Wanted:
     gpus: t.Any
     tp_size: int
     port: int
+    replace_driver: bool = False
 
 
 def findings(wanted: Wanted, seen: Observed) -> list[Finding]:
@@ -94,22 +95,25 @@ def _node(wanted: Wanted, node: Values) -> list[Finding]:
     loaded = (node.get("driver") or {}).get("loaded")
     if wanted.driver_source == "none" or loaded == wanted.driver_version:
         return [*rows, Finding("driver", OK, f"{loaded or 'none'} is loaded")]
+    if loaded and not wanted.replace_driver:
+        consent = "allow it with gpu_node__replace_driver: true, or ask for the loaded one (gpu_node__driver_version)"
+        return [*rows, Finding("driver", NEEDS_YOU, f"{loaded} is loaded and {wanted.driver_version} is asked for: {consent}")]
     return [*rows, Finding("driver", WILL_FIX, f"{loaded or 'None'} is loaded, {wanted.driver_version} will be installed")]
 
 
 def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
     if not (node.get("host") or {}).get("pve_version"):
         return []
-    rows = [
-        Finding("GPUs", NEEDS_YOU, _sentence(finding))
-        for finding in node.get("findings") or []
-        if finding["level"] == "error" and finding["kind"] in _ONLY_A_PERSON
-    ]
+    taken = [each for each in node.get("findings") or [] if each["level"] == "error" and each["kind"] in _ONLY_A_PERSON]
     there = max(len(node.get("gpus") or []), len(node.get("pci") or []))
+    count = wanted_count(wanted.gpus, there)
+    named = wanted.gpus if isinstance(wanted.gpus, (list, tuple)) else ()
+    # A GPU that a VM has is in the way only if the container is to get it.
+    in_the_way = [each for each in taken if count > there - len(taken) or any(str(one) in each["what"] for one in named)]
+    rows = [Finding("GPUs", NEEDS_YOU if each in in_the_way else NOTE, _sentence(each)) for each in taken]
     if not there:
         rows.append(Finding("GPUs", NEEDS_YOU, "The node has no NVIDIA GPU (neither on the PCI bus nor by the driver)"))
-    count = wanted_count(wanted.gpus, there)
-    if there and count > there:
+    elif count > there:
         rows.append(Finding("GPUs", NEEDS_YOU, f"{count} are asked for (gpu_container__gpus) and the node has {there}"))
     if count and wanted.tp_size != count:
         rows.append(
@@ -120,7 +124,11 @@ def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
             )
         )
     names = sorted({str(gpu.get("name")) for gpu in node.get("gpus") or [] if gpu.get("name")})
-    return rows or [Finding("GPUs", OK, f"{there} on the node{' (' + ', '.join(names) + ')' if names else ''}, {count} for the container")]
+    return (
+        rows
+        if any(row.state == NEEDS_YOU for row in rows)
+        else [*rows, Finding("GPUs", OK, f"{there} on the node{' (' + ', '.join(names) + ')' if names else ''}, {count} for the container")]
+    )
 
 
 def wanted_count(gpus: t.Any, there: int) -> int:
@@ -178,18 +186,23 @@ def _model(wanted: Wanted, seen: Observed) -> list[Finding]:
                 Finding("model", NEEDS_YOU, f"{name} has {heads} {words}, which {wanted.tp_size} GPUs (sglang_server__tp_size) do not divide: {remedy}")
             )
     size_gb = seen.model.get("size_bytes", 0) / 1e9
+    missing, free = seen.model.get("missing_bytes", 0), seen.model.get("free_bytes")
+    if free is not None and missing > free:
+        where = f"The store on the node has {free / 1e9:.3g} GB free and {missing / 1e9:.3g} GB of {name} are missing"
+        rows.append(Finding("model", NEEDS_YOU, f"{where}: free space there, or choose another mount source (gpu_container__mounts)"))
     return rows or [Finding("model", OK, f"{name} at commit {str(seen.model.get('commit'))[:12]}, {size_gb:.3g} GB")]
 
 
 def _plan(seen: Observed) -> list[Finding]:
     if problem := seen.errors.get("plan"):
-        return [Finding("memory", NEEDS_YOU, problem)]
+        return [Finding("memory", NEEDS_YOU, f"{problem.rstrip('.')}. Change that, or deploy without a plan (sglang_server__plan: off)")]
     if not seen.plan:
         return []
     if seen.plan.get("verdict") == "FAIL":
         cause = (seen.plan.get("cause") or {}).get("message", "the engine would not start")
         return [Finding("memory", NEEDS_YOU, f"{cause}. {_advice(seen.plan.get('advice') or [])}")]
-    return [Finding("memory", OK, f"{seen.plan.get('verdict')}: {_prediction(seen.plan)}")]
+    verdict = seen.plan.get("verdict")
+    return [Finding("memory", OK if verdict == "OK" else NOTE, f"{verdict}: {_prediction(seen.plan)}")]
 
 
 def _advice(advice: t.Sequence[Values]) -> str:
@@ -204,7 +217,7 @@ def _prediction(plan: Values) -> str:
 
 
 def _port(wanted: Wanted, service: Values) -> list[Finding]:
-    if not service:
+    if "port_taken" not in service:
         return []
     if service.get("port_taken") and not service.get("port_is_ours"):
         who = service.get("port_owner")

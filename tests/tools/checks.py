@@ -37,6 +37,7 @@ class Run:
         self._only = only
         self.passed = self.failed = self.skipped = 0
         self._refused = False
+        self._ran = 0
 
     def step(self, name: str, argv: Sequence[object], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT, live: bool = False) -> bool:
         """Run a program as one check; the checks inside pytest count one by one. ``live`` shows the output as it comes."""
@@ -47,6 +48,7 @@ class Run:
         if self._only and self._only not in name:
             return True
         started = time.monotonic()
+        self._ran += 1
         print(f"... {name}", flush=True)
         ok, output = check()
         counts = _pytest_counts(output)
@@ -72,8 +74,10 @@ class Run:
     def close(self) -> int:
         if self._refused:
             print("The sandbox can't run here, so the steps above were left out. Give --no-sandbox to accept that.")
+        if not self._ran:
+            print(f"No step's name contains {self._only!r}.")
         print(f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped")
-        return 1 if self.failed or self._refused else 0
+        return 1 if self.failed or self._refused or not self._ran else 0
 
 
 def _run(argv: Sequence[object], env: Mapping[str, str] | None, cwd: Path, live: bool) -> tuple[bool, str]:

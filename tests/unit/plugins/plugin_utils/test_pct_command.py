@@ -67,6 +67,10 @@ def test_255_keeps_stderr_without_a_line_end(node: Path) -> None:
     assert run(node, "printf err >&2; exit 255") == (255, b"", b"err")
 
 
+def test_255_is_told_also_where_ssh_speaks_after_the_command() -> None:
+    assert pct.true_answer(254, f"err\n{MARK}\ndebug1: Exit status 254\n".encode(), MARK) == (255, b"err\ndebug1: Exit status 254\n")
+
+
 @pytest.mark.parametrize("word", ["a b", "it's", 'say "x"', "$HOME", "a\nb", "back\\slash", "`id`", "*", "ünicode"])
 def test_words_arrive_as_they_are(node: Path, word: str) -> None:
     assert run(node, f"printf %s {shlex.quote(word)}")[1].decode() == word

@@ -92,6 +92,42 @@ def test_what_needs_a_person(wanted: dict[str, t.Any], seen: dict[str, t.Any], m
     assert mention in sentences(dataclasses.replace(WANTED, **wanted), **seen)
 
 
+CLAIMED = {"kind": "claimed_by_vm", "level": "error", "what": "GPU 0000:41:00.0", "reason": "it would be taken away when a VM starts", "remedy": ""}
+
+
+def test_a_gpu_that_a_vm_has_is_in_the_way_only_if_it_is_wanted() -> None:
+    node = {**NODE, "findings": [CLAIMED]}
+    assert states(dataclasses.replace(WANTED, gpus=1, tp_size=1), node=node)["GPUs"] == [preflight.NOTE, preflight.OK]
+    assert states(dataclasses.replace(WANTED, gpus=["0000:61:00.0"], tp_size=1), node=node)["GPUs"] == [preflight.NOTE, preflight.OK]
+    assert preflight.NEEDS_YOU in states(dataclasses.replace(WANTED, gpus=["0000:41:00.0"], tp_size=1), node=node)["GPUs"]
+
+
+def test_nouveau_is_for_the_node_phase_to_put_aside() -> None:
+    nouveau = {**CLAIMED, "kind": "nouveau_bound"}
+    assert states(node={**NODE, "findings": [nouveau]})["GPUs"] == [preflight.OK]
+
+
+def test_another_driver_is_replaced_only_with_consent() -> None:
+    other = {**NODE, "driver": {"loaded": "575.57.08"}}
+    assert "gpu_node__replace_driver: true" in sentences(node=other)
+    assert states(dataclasses.replace(WANTED, replace_driver=True), node=other)["driver"] == [preflight.WILL_FIX]
+
+
+def test_a_store_without_room_is_found_before_the_download() -> None:
+    assert "has 20 GB free and 55.6 GB of Qwen/Qwen3.6-27B are missing" in sentences(
+        model={**MODEL, "missing_bytes": 55_600_000_000, "free_bytes": 20_000_000_000}
+    )
+    assert states(model={**MODEL, "missing_bytes": 0, "free_bytes": 20_000_000_000})["model"] == [preflight.OK]
+
+
+def test_what_was_not_looked_at_is_not_called_free() -> None:
+    assert "port" not in states(service={"msg": "module failed"})
+
+
+def test_a_plan_with_little_slack_is_worth_a_note() -> None:
+    assert states(plan={"verdict": "RISK", "max_total_num_tokens": 1000, "max_running_requests": 2})["memory"] == [preflight.NOTE]
+
+
 def test_what_the_deployment_will_do_is_no_obstacle() -> None:
     found = states(node={**NODE, "driver": {"loaded": None}}, container={"vmid": 129, "exists": False, "here": True, "plan": ["Create container 129"]})
     assert found["driver"] == [preflight.WILL_FIX]
