@@ -5,34 +5,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-SANDBOX = ROOT / "tests" / "sandbox" / "sandbox"
-sys.path.insert(0, str(ROOT / "tests" / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
-VMID = 201
-HOSTNAME = "integration-ct"
+from plain_node import ROOT, SANDBOX, VMID, Node, inventory_of, port_of, start, stop
 
-
-@dataclasses.dataclass(frozen=True)
-class Node:
-    """A running sandbox node: ``inventory`` names it ``node`` and its container ``container``."""
-
-    name: str
-    inventory: Path
-
-    def run(self, command: str) -> str:
-        """Run a line in the node's shell as root and return its output."""
-        return subprocess.run([SANDBOX, "ssh", self.name, "--", command], capture_output=True, text=True, check=True).stdout
+__all__ = ["ROOT", "SANDBOX", "VMID", "Node", "inventory_of", "port_of"]
 
 
 @pytest.fixture(scope="session", params=os.environ.get("KPRO_TEST_SUITES", "trixie").split(","))
@@ -40,39 +24,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Start a node, create a running container on it, and take both away in the end."""
     # Files may run side by side, each with a node of its own.
     name = f"integration-{request.param}{os.environ.get('PYTEST_XDIST_WORKER', '')}"
-    subprocess.run([SANDBOX, "up", name, "--suite", request.param], check=True)
     try:
-        status = json.loads(subprocess.run([SANDBOX, "status", name, "--json"], capture_output=True, text=True, check=True).stdout)
-        inventory = tmp_path_factory.mktemp("inventory") / "hosts.json"
-        inventory.write_text(json.dumps(_inventory(_port(status))), encoding="utf-8")
-        started = Node(name, inventory)
-        started.run(
-            f"pvesh create /nodes/localhost/lxc --vmid {VMID} --hostname {HOSTNAME} --unprivileged 1 --features nesting=1 --memory 512"
-            " --ostemplate local:vztmpl/debian-12-standard_12.12-1_amd64.tar.zst --rootfs local-zfs:2"
-            " --net0 name=eth0,bridge=vmbr0,ip=10.77.0.201/24,gw=10.77.0.1 --nameserver 10.0.2.3 --start 1"
-            f" && for i in $(seq 100); do lxc-attach -n {VMID} -- systemctl is-system-running >/dev/null 2>&1 && break; sleep 0.1; done"
-        )
-        started.run(f"lxc-attach -n {VMID} --clear-env -- sh -c 'apt-get update -qq && apt-get install -y -qq python3-minimal >/dev/null'")
-        yield started
+        yield start(name, request.param, tmp_path_factory.mktemp("inventory"))
     finally:
-        subprocess.run([SANDBOX, "down", name], check=True)
-
-
-def _port(status: object) -> int:
-    found = status[0] if isinstance(status, list) else status
-    assert isinstance(found, dict)
-    return int(found["port"])
-
-
-def _inventory(port: int) -> dict[str, object]:
-    base = os.environ.get("KPRO_SANDBOX_DIR") or "/var/lib/kpro-sandbox"
-    variables = {
-        "ansible_host": "127.0.0.1",
-        "ansible_port": port,
-        "ansible_user": "root",
-        "ansible_ssh_private_key_file": f"{base}/ssh/id_ed25519",
-        "ansible_ssh_common_args": f"-o UserKnownHostsFile={base}/ssh/known_hosts -o IdentitiesOnly=yes",
-        "ansible_python_interpreter": "/usr/bin/python3",
-    }
-    container = {"ansible_connection": "kpro.llm.pct", "pct_vmid": VMID, "pct_node": "node", "proxmox_vmid": VMID, "container_hostname": HOSTNAME}
-    return {"all": {"vars": variables, "hosts": {"node": {}, "container": container}}}
+        stop(name)

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import lanes
-from conftest import ROOT, SANDBOX, _inventory, _port
+from conftest import ROOT, SANDBOX, inventory_of, port_of
 
 pytestmark = pytest.mark.sandbox
 
@@ -89,7 +89,7 @@ def start(suite: str, folder: Path) -> GpuNode:
     subprocess.run([SANDBOX, "up", name, "--suite", suite], check=True)
     status = json.loads(subprocess.run([SANDBOX, "status", name, "--json"], capture_output=True, text=True, check=True).stdout)
     inventory = folder / "hosts.json"
-    inventory.write_text(json.dumps(_inventory(_port(status))), encoding="utf-8")
+    inventory.write_text(json.dumps(inventory_of(port_of(status))), encoding="utf-8")
     return GpuNode(name, inventory, lanes.environment(lanes.available()[-1], "dev") / "bin" / "ansible")
 
 
