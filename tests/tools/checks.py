@@ -12,8 +12,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lanes
@@ -38,6 +40,7 @@ class Run:
         self.passed = self.failed = self.skipped = 0
         self._refused = False
         self._ran = 0
+        self._counting = threading.Lock()
 
     def step(self, name: str, argv: Sequence[object], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT, live: bool = False) -> bool:
         """Run a program as one check; the checks inside pytest count one by one. ``live`` shows the output as it comes."""
@@ -51,6 +54,11 @@ class Run:
         self._ran += 1
         print(f"... {name}", flush=True)
         ok, output = check()
+        with self._counting:
+            self._count(name, ok, output, time.monotonic() - started)
+        return ok
+
+    def _count(self, name: str, ok: bool, output: str, elapsed_s: float) -> None:
         counts = _pytest_counts(output)
         self.passed += counts.get("passed", 0) if counts else int(ok)
         self.failed += max(counts.get("failed", 0) + counts.get("error", 0), int(not ok)) if counts else int(not ok)
@@ -58,8 +66,7 @@ class Run:
         if not ok:
             print(output)
         shown = ", ".join(f"{number} {word}" for word, number in counts.items()) if counts else ""
-        print(f"{'ok ' if ok else 'BAD'} {name} ({time.monotonic() - started:.0f} s{'; ' + shown if shown else ''})", flush=True)
-        return ok
+        print(f"{'ok ' if ok else 'BAD'} {name} ({elapsed_s:.0f} s{'; ' + shown if shown else ''})", flush=True)
 
     def leave_out(self, names: Sequence[str], reason: str) -> None:
         for name in names:
@@ -168,20 +175,19 @@ def units(run: Run, all_lanes: Sequence[Lane]) -> None:
 
 
 def sanity(run: Run, all_lanes: Sequence[Lane]) -> None:
-    """``ansible-test sanity`` on each lane, in a copy at the path that it insists on."""
+    """``ansible-test sanity`` on each lane, two at a time, in copies at the path that it insists on."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda lane: _sanity(run, lane), all_lanes))
+
+
+def _sanity(run: Run, lane: Lane) -> None:
+    tools = lanes.environment(lane, "dev") / "bin"
+    home = CACHE / f"ansible-test-{lane.ansible_core}"
+    _bootstrap_pip(tools, home)
+    env = {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(home)}
+    argv = [tools / "ansible-test", "sanity", "--local", "--python", lane.python_version, "--color", "no"]
     with tempfile.TemporaryDirectory() as folder:
-        place = _tracked_copy(Path(folder))
-        for lane in all_lanes:
-            tools = lanes.environment(lane, "dev") / "bin"
-            home = CACHE / f"ansible-test-{lane.ansible_core}"
-            _bootstrap_pip(tools, home)
-            env = {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(home)}
-            run.step(
-                f"ansible-test sanity, {lane.name}",
-                [tools / "ansible-test", "sanity", "--local", "--python", lane.python_version, "--color", "no"],
-                env=env,
-                cwd=place,
-            )
+        run.step(f"ansible-test sanity, {lane.name}", argv, env=env, cwd=_tracked_copy(Path(folder)))
 
 
 def _bootstrap_pip(tools: Path, home: Path) -> None:
