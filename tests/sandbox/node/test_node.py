@@ -53,7 +53,7 @@ def ours(name: str) -> list[str]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = path.read_bytes().split(b"\0")
-            if f"--machine={name}".encode() in words or (b"_supervise" in words and name.encode() in words):
+            if f"--machine={name}".encode() in words or (name.encode() in words and {b"_launch", b"_supervise"} & set(words)):
                 found.append(b" ".join(words).decode())
     return found
 
