@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -65,7 +66,10 @@ class Bench:
         self._inventory = inventory
         self._folder = folder
         self._playbook_program = tools / "ansible-playbook"
-        self._env = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": f"{lanes.ROOT / 'collections'}:{peer}", "ANSIBLE_LOCALHOST_WARNING": "false"}
+        # The peer reads the home's known_hosts whatever the SSH options say.
+        (folder / ".ssh").mkdir(mode=0o700)
+        shutil.copy(Path(os.environ.get("KPRO_SANDBOX_DIR") or "/var/lib/kpro-sandbox") / "ssh" / "known_hosts", folder / ".ssh")
+        self._env = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": f"{lanes.ROOT / 'collections'}:{peer}", "HOME": str(folder)}
 
     def seconds(self, name: str, tasks: int) -> float:
         """Wall time of a play of ``tasks`` no-op tasks."""
