@@ -28,8 +28,11 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold an exclusive lock on the file; say so if another process holds it. A killed process drops it."""
+def locked(path: Path, what: str) -> Iterator[int]:
+    """Hold an exclusive lock on the file and yield its descriptor; say so if another process holds it.
+
+    A killed process drops it, unless it handed the descriptor on: then it is held until the last holder ends or unlocks it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as handle:
         try:
@@ -37,7 +40,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
         except BlockingIOError:
             say(f"waiting for another sandbox command that works on {what}")
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        yield handle.fileno()
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:

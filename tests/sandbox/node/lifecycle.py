@@ -56,9 +56,16 @@ def check_name(name: str) -> str:
 
 @contextlib.contextmanager
 def _node_lock(folders: Folders, name: str) -> Iterator[NodeFolder]:
+    with _start_lock(folders, name) as (folder, _unused):
+        yield folder
+
+
+@contextlib.contextmanager
+def _start_lock(folders: Folders, name: str) -> Iterator[tuple[NodeFolder, int]]:
+    """Yield the lock's descriptor, too, for a start to hand on."""
     folders.make()
-    with locked(folders.locks / f"node-{check_name(name)}", f"node {name}"):
-        yield folders.node(name)
+    with locked(folders.locks / f"node-{check_name(name)}", f"node {name}") as lock:
+        yield folders.node(name), lock
 
 
 def is_running(folder: NodeFolder) -> bool:
@@ -161,7 +168,7 @@ def _check_disk_parts(folders: Folders, record: Record) -> None:
 
 def up(folders: Folders, wanted: Wanted) -> Record:
     """Make a node run: a new one, a stopped one, or one that runs already (then only new forwards are added)."""
-    with _node_lock(folders, wanted.name) as folder:
+    with _start_lock(folders, wanted.name) as (folder, lock):
         record = Record.read(folder)
         if record is not None and is_running(folder):
             return _up_running(folders, folder, record, wanted)
@@ -176,7 +183,7 @@ def up(folders: Folders, wanted: Wanted) -> Record:
             record = replace(record, port=wanted.port or record.port, forwards=_merge(record.forwards, wanted.forwards))
             _check_disk_parts(folders, record)
         record = _reserve_ports(folders, folder, record)
-        _start(folders, folder, record, fresh)
+        _start(folders, folder, record, fresh, lock)
         return record
 
 
@@ -214,18 +221,22 @@ def _up_running(folders: Folders, folder: NodeFolder, record: Record, wanted: Wa
     return record
 
 
-def _start_command(name: str) -> list[str]:
+def _start_command(name: str, lock: int) -> list[str]:
     """Return the command of the node's supervisor; where systemd rules the machine's cgroups, in a scope of its own."""
     booted = Path("/run/systemd/system").is_dir()
-    command = [sys.executable, "-B", str(SOURCE), "_launch", name, "scope" if booted else "direct"]
+    command = [sys.executable, "-B", str(SOURCE), "_launch", name, "scope" if booted else "direct", str(lock)]
     if not booted:
         return command
     unit = f"kpro-sandbox-{name}-{uuid.uuid4().hex[:8]}"
     return ["systemd-run", "--scope", "--quiet", "--collect", "--property=Delegate=yes", f"--unit={unit}", "--", *command]
 
 
-def _start(folders: Folders, folder: NodeFolder, record: Record, fresh: bool) -> None:
-    """Start a node and return when its systemd has finished booting; on any failure nothing keeps running."""
+def _start(folders: Folders, folder: NodeFolder, record: Record, fresh: bool, lock: int) -> None:
+    """Start a node and return when its systemd has finished booting; on any failure nothing keeps running.
+
+    The supervisor holds the node's lock with us until it knows that it stays, so that whoever comes after a killed start
+    waits for the end of that start and never takes it for a running node.
+    """
     ssh.make_keys(folders, folder)
     ssh.write_client_files(folders)
     folder.console.unlink(missing_ok=True)
@@ -233,21 +244,23 @@ def _start(folders: Folders, folder: NodeFolder, record: Record, fresh: bool) ->
     say(f"starting node {record.name} ({record.image.suite}, host name {record.hostname}, {access})")
     with folder.supervisor_log.open("wb") as log:
         process = subprocess.Popen(
-            _start_command(record.name),
+            _start_command(record.name, lock),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             cwd="/",
             env={**os.environ, "KPRO_SANDBOX_DIR": str(folders.base)},
             start_new_session=True,
+            pass_fds=(lock,),
         )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        _await_start(folder, process)
+        _await_word(folder, process, "started")
         _await_login(folders, record, process)
         process.stdin.write(b"keep\n")
         process.stdin.flush()
+        _await_word(folder, process, "kept")
     except BaseException:
         process.stdin.close()
         _end(folder, orderly=False)
@@ -261,11 +274,12 @@ def _start(folders: Folders, folder: NodeFolder, record: Record, fresh: bool) ->
     say(f"node {record.name} is up")
 
 
-def _await_start(folder: NodeFolder, process: subprocess.Popen[bytes]) -> None:
+def _await_word(folder: NodeFolder, process: subprocess.Popen[bytes], word: str) -> None:
+    """Wait for a word of the supervisor; anything else is the reason why the node does not run."""
     assert process.stdout is not None
     readable, _unused, _unused = select.select([process.stdout], [], [], _START_TIMEOUT_S)
     line = process.stdout.readline().decode(errors="replace").strip() if readable else "no answer"
-    if line != "started":
+    if line != word:
         process.stdin and process.stdin.close()
         reason = line.removeprefix("error ") or tail(folder.supervisor_log, 10) or "it ended without a word"
         raise SandboxError(f"node {folder.name} did not start: {reason}")
@@ -317,7 +331,7 @@ def down(folders: Folders, name: str, keep: bool) -> bool:
 
 def reset(folders: Folders, name: str) -> Record:
     """Give a node a new empty disk on the current image, or on its layer, and start it."""
-    with _node_lock(folders, name) as folder:
+    with _start_lock(folders, name) as (folder, lock):
         record = Record.read(folder)
         if record is None:
             raise SandboxError(f"there is no node {name}; 'sandbox up {name}' makes it")
@@ -335,7 +349,7 @@ def reset(folders: Folders, name: str) -> Record:
         discard(folder.upper)
         discard(folder.data)
         record = _reserve_ports(folders, folder, record)
-        _start(folders, folder, record, fresh=False)
+        _start(folders, folder, record, fresh=False, lock=lock)
         return record
 
 

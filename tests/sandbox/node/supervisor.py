@@ -4,12 +4,15 @@
 """The process that holds a node: first in the new mount and process namespaces, so its end ends everything in them.
 
 Started by ``lifecycle.start`` as ``launch`` (still outside: makes the cgroup) which becomes ``supervise`` (inside).
-Standard input is a lifeline: unless the starting command writes ``keep``, its end is the node's end.
+Standard input is a lifeline: unless the starting command writes ``keep``, its end is the node's end. Until then the node's
+lock, inherited from that command, is held here, too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
 import select
 import signal
@@ -48,7 +51,7 @@ exec unshare --mount --net --propagation slave -- /bin/sh -euc '
 """
 
 
-def launch(name: str, mode: str) -> int:
+def launch(name: str, mode: str, lock: str) -> int:
     """Enter the node's own cgroup, then become the supervisor in new namespaces."""
     folders = Folders.from_environment()
     folder = folders.node(name)
@@ -57,7 +60,7 @@ def launch(name: str, mode: str) -> int:
     Runtime(cgroup=str(own)).write(folder)
     cgroup.prepare(own)
     node_package = str(Path(__file__).resolve().parent)
-    supervise_command = [sys.executable, "-B", node_package, "_supervise", name]
+    supervise_command = [sys.executable, "-B", node_package, "_supervise", name, lock]
     os.execvp(
         "unshare",
         ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "slave", "--", *supervise_command],
@@ -67,8 +70,9 @@ def launch(name: str, mode: str) -> int:
 class Supervisor:
     """Runs one node: mounts its disk, boots it again after each reboot, ends it on SIGTERM."""
 
-    def __init__(self, folders: Folders, folder: NodeFolder) -> None:
+    def __init__(self, folders: Folders, folder: NodeFolder, lock: int) -> None:
         self.folders = folders
+        self.lock = lock
         self.folder = folder
         self.kept = False
         self.wake_read, self.wake_write = os.pipe()
@@ -227,13 +231,21 @@ class Supervisor:
             if 0 in readable:
                 if os.read(0, 16) != b"keep\n":
                     raise SandboxError("the command that started the node ended before the node was up")
-                self.kept = True
                 watched = [self.wake_read]
-                _leave_terminal()
+                self._keep()
             if self.stop_wanted and not stopping:
                 stopping = True
                 node.terminate()
         return node.wait()
+
+    def _keep(self) -> None:
+        """Stay without the command that started us, which may have been killed right after its last word."""
+        self.kept = True
+        fcntl.flock(self.lock, fcntl.LOCK_UN)  # closing it would not do: our parent has it, too
+        os.close(self.lock)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(1, b"kept\n")
+        _leave_terminal()
 
     def _tell(self, text: str) -> None:
         if not self.kept:
@@ -255,12 +267,12 @@ def _mount(source: str, target: str, kind: str, options: str = "") -> None:
         raise OSError(number, os.strerror(number), target)
 
 
-def supervise(name: str) -> int:
+def supervise(name: str, lock: str) -> int:
     """Run a node until it ends; problems before it is up go to the command that started it."""
     folders = Folders.from_environment()
     os.umask(0o022)
     try:
-        return Supervisor(folders, folders.node(name)).run()
+        return Supervisor(folders, folders.node(name), int(lock)).run()
     except (SandboxError, OSError) as error:
         print(f"error {error}", flush=True)
         print(error, file=sys.stderr, flush=True)
