@@ -27,7 +27,6 @@ class Applier:
     """Applies changes to one container on one node, in order.
 
     :param host: the node's files; None if this process is not on the node.
-    :param update_index: fetches the node's index of templates.
     :param shutdown_timeout_s: time for the guest to shut down; it is never killed.
     """
 
@@ -39,7 +38,6 @@ class Applier:
         tasks: Tasks,
         observer: Observer,
         host: Host | None,
-        update_index: t.Callable[[], None],
         shutdown_timeout_s: int,
     ) -> None:
         self._vmid = vmid
@@ -48,7 +46,6 @@ class Applier:
         self._tasks = tasks
         self._observer = observer
         self._host = host
-        self._update_index = update_index
         self._shutdown_timeout_s = shutdown_timeout_s
         self.notes: list[str] = []
 
@@ -84,9 +81,6 @@ class Applier:
         if self._host is None:
             raise KproError(path, "a folder of the node can only be made on the node itself", "Make it there, or use the way through pvesh")
         self._host.make_folder(path, uid, gid)
-
-    def _do_index(self) -> None:
-        self._update_index()
 
     def _do_template(self, storage: str, name: str) -> None:
         if not any(row.get("template") == name for row in self._observer.offered()):

@@ -54,9 +54,9 @@ class LxcContainer:
         self._declared = declared
         self._api = api
         self._node = node
-        self._observer = Observer(api, node, host, gpus)
+        self._observer = Observer(api, node, host, gpus, command)
         self._tasks = Tasks(api, node, waits.task_s)
-        self._applier = Applier(declared.vmid, node, api, self._tasks, self._observer, host, self._update_index, waits.shutdown_s)
+        self._applier = Applier(declared.vmid, node, api, self._tasks, self._observer, host, waits.shutdown_s)
         self._command = command
         self._waits = waits
 
@@ -121,11 +121,6 @@ class LxcContainer:
         if static or "net0" not in present.config.keys:
             return static
         return wait_for(lambda: self._observer.address(self._declared.vmid, present.config), bool, self._waits.address_s)
-
-    def _update_index(self) -> None:
-        if self._command is None:
-            raise KproError("index of templates", "only 'pveam update' on the node can fetch it", "Run it there once")
-        self._command.check(["pveam", "update"], timeout_s=self._waits.task_s)
 
     def _result(self, plan: LxcPlan, facts: Facts, address: str, notes: t.Sequence[str]) -> dict[str, t.Any]:
         present, elsewhere = facts.present, facts.elsewhere

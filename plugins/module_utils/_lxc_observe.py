@@ -13,6 +13,7 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_gpus as gpu_r
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_stores as stores
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_text as text
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Elsewhere, Facts, Present
@@ -21,6 +22,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import read_majors
 
 OLDEST_PVE = 8  # dev[n] came with 8.1
+INDEX_TIMEOUT_S = 120.0
 
 
 class Observer:
@@ -28,13 +30,15 @@ class Observer:
 
     :param host: the node's files; None if this process is not on the node.
     :param gpus: the node's GPUs as ``gpu_info`` reported them; None if they are not known yet.
+    :param command: runs programs on the node; None if this process is not there.
     """
 
-    def __init__(self, api: PveApi, node: str, host: Host | None, gpus: tuple[gpu_rules.Gpu, ...] | None) -> None:
+    def __init__(self, api: PveApi, node: str, host: Host | None, gpus: tuple[gpu_rules.Gpu, ...] | None, command: Command | None = None) -> None:
         self._api = api
         self._node = node
         self._host = host
         self._gpus = gpus
+        self._command = command
         self._pve_major = 0
 
     def facts(self, declared: Declared) -> Facts:
@@ -114,7 +118,15 @@ class Observer:
         return dataclasses.replace(facts, stored=stored, offered=() if here else self.offered())
 
     def offered(self) -> stores.Rows:
-        """Return the templates that Proxmox offers for download; empty if its index was never fetched."""
+        """Return the templates that Proxmox offers for download; empty if its index can't be had.
+
+        An index that was never fetched is fetched, in check mode too: it is a cache that the node fetches daily by itself, nobody
+        declares it, and without it a plan could not tell a template that will come from one that does not exist.
+        """
+        rows = self._api.get(f"/nodes/{self._node}/aplinfo") or ()
+        if rows or self._command is None:
+            return rows
+        self._command.run(["pveam", "update"], timeout_s=INDEX_TIMEOUT_S)  # ends with 0 whether it could fetch or not
         return self._api.get(f"/nodes/{self._node}/aplinfo") or ()
 
     def _with_files(self, declared: Declared, facts: Facts) -> Facts:

@@ -78,7 +78,7 @@ def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:
     stored = next((row for row in facts.stored if row.get("volid") == volume), None)
     if stored is None:
         stores.check_offer(volume, facts.stored, facts.offered)
-        changes += _fetch(volume, bool(facts.offered), str(template_store["storage"]))
+        changes.append(_fetch(volume, str(template_store["storage"])))
     notes.append(stores.check_space(root_store, float(declared.rootfs_gib or 0), int((stored or {}).get("size") or 0)))
     gpus = checks.choose_gpus(declared, facts)
     wanted = wanted_keys(declared, cfg.Config({}), gpus)
@@ -189,10 +189,9 @@ def _check_result(declared: Declared, facts: Facts, present: Present, settings: 
     return checks.check_devices(devices, facts, declared.require_devices)
 
 
-def _fetch(volume: str, indexed: bool, storage: str) -> list[Change]:
-    index = [] if indexed else [Change("Update the node's index of templates", "never fetched", "fetched", ("index",))]
+def _fetch(volume: str, storage: str) -> Change:
     name = stores.template_file(volume)
-    return [*index, Change(f"Download template {name} to {storage}", None, volume, ("template", storage, name))]
+    return Change(f"Download template {name} to {storage}", None, volume, ("template", storage, name))
 
 
 def _make_folders(paths: t.Iterable[str], ids: tuple[int, int]) -> list[Change]:

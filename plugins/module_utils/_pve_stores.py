@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
@@ -66,21 +67,27 @@ def template_file(volume: str) -> str:
 def check_offer(volume: str, stored: Rows, offered: Rows) -> None:
     """Stop if a missing template is not among those that Proxmox offers for download.
 
-    :param offered: answer of ``aplinfo``; empty means that the index was never fetched, which is not an error.
+    :param offered: answer of ``aplinfo``; empty means that the index could not be had.
     :raises KproError: with the names that come near.
     """
     names = [str(row.get("template", "")) for row in offered]
     wanted = template_file(volume)
-    if not offered or wanted in names:
+    if wanted in names:
         return
-    family = wanted.split("_")[0]
-    near = [str(row["volid"]) for row in stored if family in str(row.get("volid"))]
-    near += [name for name in names if name.startswith(f"{family}_")]
+    near = [str(row["volid"]) for row in stored if _is_near(wanted, template_file(str(row["volid"])))]
+    near += [name for name in names if _is_near(wanted, name)]
+    remedies = [] if offered else ["Proxmox's index of templates is empty: run 'pveam update' on the node"]
+    remedies += [f"Near it: {', '.join(near)}"] if near else []
     raise KproError(
         f"template '{volume}'",
         "it is neither stored on the node nor offered for download",
-        f"Near it: {', '.join(near)}" if near else "See 'pveam available' on the node",
+        ". ".join(remedies) or "See 'pveam available' on the node",
     )
+
+
+def _is_near(wanted: str, name: str) -> bool:
+    """Tell whether a template is of the same family (``debian-12-standard``), or of one that is spelled alike."""
+    return bool(difflib.get_close_matches(wanted.split("_")[0], [name.split("_")[0]], cutoff=0.8))
 
 
 def _usable(row: t.Mapping[str, t.Any]) -> bool:

@@ -45,6 +45,7 @@ options:
     description:
       - Template for a new container, as file name on O(template_storage) or as volume id.
       - A missing one is downloaded by Proxmox, which verifies its checksum.
+      - The node's index of templates is fetched if it never was, in check mode too, so that an unknown name is refused at once.
     type: str
   template_storage:
     description: Storage of the template, if O(template) is a file name.

@@ -81,7 +81,7 @@ def pveam(argv: Sequence[str], node: Node | None = None) -> int:
     commands: dict[str, tuple[str, dict[str, object], tuple[str, ...], Handler]] = {
         "list": ("<storage>", {}, ("storage",), _templates),
         "available": (" [OPTIONS]", {"section": STRING}, (), _available),
-        "update": ("", {}, (), lambda node, options: None),
+        "update": ("", {}, (), _update),
         "download": ("<storage> <template>", {}, ("storage", "template"), _download),
         "remove": ("<template_path>", {}, ("template_path",), _remove),
     }
@@ -161,6 +161,11 @@ def _available(node: Node, options: dict[str, str]) -> None:
         section = entry.get("section", "system")
         if options.get("section") in (None, section):
             print(f"{section:<15} {name}")
+
+
+def _update(node: Node, options: dict[str, str]) -> None:
+    fetched = node_api.update_template_index(node)
+    print("update successful" if fetched else "update failed - see /var/log/pveam.log for details")
 
 
 def _download(node: Node, options: dict[str, str]) -> None:

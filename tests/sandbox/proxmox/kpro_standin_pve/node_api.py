@@ -18,6 +18,7 @@ from .tasks import Outcome, Task
 
 GPU_STATE = "/etc/kpro-standin/gpu.json"
 TEMPLATE_INDEX = "/var/lib/pve-manager/apl-info/kpro-standin.json"
+TEMPLATE_OFFER = "/etc/kpro-standin/templates.json"
 
 
 def version(node: Node) -> dict[str, str]:
@@ -173,6 +174,16 @@ def template_index(node: Node) -> dict[str, dict[str, str]]:
     except FileNotFoundError:
         return {}
     return index
+
+
+def update_template_index(node: Node) -> bool:
+    """Take over the index that stands for the vendor's; return whether there is one."""
+    offer, index = node.path(TEMPLATE_OFFER), node.path(TEMPLATE_INDEX)
+    if not offer.is_file():
+        return False
+    index.parent.mkdir(parents=True, exist_ok=True)
+    index.write_bytes(offer.read_bytes())
+    return True
 
 
 @route("GET", "/nodes/{node}/aplinfo")

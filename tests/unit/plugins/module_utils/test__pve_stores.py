@@ -53,8 +53,10 @@ def test_an_unknown_template_names_its_neighbours() -> None:
     assert "12.7-1" in caught.value.remedy and "12.12-1" in caught.value.remedy and "alpine" not in caught.value.remedy
 
 
-def test_an_index_that_was_never_fetched_decides_nothing() -> None:
-    stores.check_offer("local:vztmpl/debian-12-standard_12.12-1_amd64.tar.zst", STORED, ())
+def test_without_an_index_the_stored_neighbours_are_named() -> None:
+    with pytest.raises(KproError) as caught:
+        stores.check_offer("local:vztmpl/debian-12-standart_12.12-1_amd64.tar.zst", STORED, ())
+    assert "pveam update" in caught.value.remedy and "12.7-1" in caught.value.remedy
 
 
 def test_file_name_and_volume_id_are_the_same_template() -> None:

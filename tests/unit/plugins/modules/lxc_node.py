@@ -101,6 +101,7 @@ class LxcNode:
         self.faults()
         self.release("13")
         self._program("lxc-attach", ATTACH.format(root=root))
+        self._program("pveam", "#!/bin/sh\necho 'update failed - see /var/log/pveam.log for details'\n")
         monkeypatch.setenv("PATH", f"{root / 'bin'}:/usr/bin:/bin")
         monkeypatch.setattr(lxc_container, "Host", functools.partial(Host, root))
         for device, numbers in NVIDIA_NODES.items():

@@ -137,10 +137,20 @@ def test_a_missing_template_is_downloaded(node: LxcNode) -> None:
     assert (node.root / f"var/lib/vz/template/cache/{name}").exists()
 
 
-def test_an_index_that_was_never_fetched_is_fetched_first(node: LxcNode) -> None:
+def test_an_index_that_was_never_fetched_is_fetched_to_look(node: LxcNode) -> None:
     name = "debian-13-standard_13.1-1_amd64.tar.zst"
     node.index_comes_with_update(name)
-    assert as_foretold(node, template=name)["plan"][0] == "Update the node's index of templates"
+    assert as_foretold(node, template=name)["plan"][0] == f"Download template {name} to local"
+
+
+def test_an_unknown_template_is_refused_though_the_index_was_never_fetched(node: LxcNode) -> None:
+    node.index_comes_with_update("debian-13-standard_13.1-1_amd64.tar.zst")
+    words = ("debian-13-standard_13.9-1_amd64.tar.zst", "neither stored", "Near it: ", "debian-13-standard_13.1-1_amd64.tar.zst")
+    refused(node, *words, template="debian-13-standard_13.9-1_amd64.tar.zst")
+
+
+def test_a_template_that_no_index_tells_of_is_refused(node: LxcNode) -> None:
+    refused(node, "debian-13-standard_13.9-1_amd64.tar.zst", "index of templates is empty", "pveam update", template="debian-13-standard_13.9-1_amd64.tar.zst")
 
 
 def test_a_dhcp_address_is_waited_for_only_while_it_may_come(node: LxcNode) -> None:
