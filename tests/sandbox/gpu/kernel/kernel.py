@@ -88,7 +88,7 @@ def state_text(modules: dict[str, t.Any]) -> str:
     for index, gpu in enumerate(choices["gpus"]):
         row = {key: value for key, value in gpu.items() if key != "processes"}
         row.setdefault("minor", index)
-        processes = gpu.get("processes", [])
+        processes = [*gpu.get("processes", []), *held_on(gpu["uuid"])]
         row["processes"] = len(processes)
         row["used_mib"] = gpu.get("used_mib", 0) + sum(process["mib"] for process in processes)
         for number, process in enumerate(processes):
@@ -96,6 +96,27 @@ def state_text(modules: dict[str, t.Any]) -> str:
         row["power_limit_mw"] = modules.get("power_limit_mw", {}).get(gpu["uuid"], gpu.get("power_limit_mw", 300000))
         lines.update({f"gpu{index}.{key}": int(value) if isinstance(value, bool) else value for key, value in row.items()})
     return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+def held_on(uuid: str) -> list[dict[str, int]]:
+    """Programs that hold memory of a GPU through memory.py."""
+    return [{"pid": row["pid"], "mib": row["mib"][uuid]} for row in load(RUN / "held.json", []) if row["mib"].get(uuid)]
+
+
+def show_held(held: list[dict[str, t.Any]]) -> None:
+    """Note who holds memory and show it to the libraries."""
+    store(RUN / "held.json", held)
+    modules, place = loaded(), PROC / "driver" / "nvidia" / "kpro-standin"
+    if "nvidia" in modules and place.exists():
+        store_at_once(place, state_text(modules))
+
+
+def store_at_once(path: pathlib.Path, text: str) -> None:
+    """Write in place, in one step and never shorter, so that a reader never meets half a file."""
+    size = path.stat().st_size if path.exists() else 0
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    os.pwrite(handle, text.ljust(size, "\n").encode(), 0)
+    os.close(handle)
 
 
 def uvm_major() -> int:
@@ -116,7 +137,7 @@ def refresh() -> None:
                 continue
             place.mkdir(parents=True, exist_ok=True)
             (place / "information").write_text(information_text(gpu, index, modules["nvidia"]))
-        (folder / "kpro-standin").write_text(state_text(modules))
+        store_at_once(folder / "kpro-standin", state_text(modules))
     else:
         remove_tree(folder)
     (PROC / "devices").write_text(devices_text(modules))
@@ -252,7 +273,7 @@ def users(name: str, modules: dict[str, t.Any]) -> bool:
         return True
     if name not in ("nvidia", "nvidia_uvm"):
         return False
-    if any(gpu.get("processes") for gpu in config()["gpus"]):
+    if any(gpu.get("processes") or held_on(gpu["uuid"]) for gpu in config()["gpus"]):
         return True
     pid_file = pathlib.Path("/run/nvidia-persistenced/nvidia-persistenced.pid")
     return name == "nvidia" and pid_file.exists() and pathlib.Path(f"/proc/{pid_file.read_text().strip()}").exists()

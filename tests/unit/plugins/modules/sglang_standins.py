@@ -21,6 +21,8 @@ from pathlib import Path
 from ansible.module_utils.testing import patch_module_args
 
 STANDINS = Path(__file__).parent / "standins" / "sglang"
+# The sandbox's light engine: one program plays the engine everywhere.
+ENGINE = Path(__file__).parents[3] / "sandbox" / "engine" / "light" / "engine.py"
 UNIT = "kpro-sglang.service"
 
 
@@ -90,7 +92,7 @@ class StandinUnit:
         path = self.folder / "scenario.json"
         path.write_text(json.dumps({"steps": steps, **scenario}), encoding="utf-8")
         env = {**os.environ, "INVOCATION_ID": invocation}
-        self.process = subprocess.Popen([sys.executable, str(STANDINS / "engine.py"), str(path)], env=env)
+        self.process = subprocess.Popen([sys.executable, str(ENGINE), str(path)], env=env)
         pid = str(self.process.pid)
         self.set(
             ActiveState="active",

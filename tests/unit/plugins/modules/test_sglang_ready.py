@@ -16,7 +16,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from sglang_standins import STANDINS, Ended, StandinUnit, free_port, run_module
+from sglang_standins import ENGINE, Ended, StandinUnit, free_port, run_module
 
 from ansible_collections.kpro.llm.plugins.modules import sglang_ready
 
@@ -180,9 +180,7 @@ def test_a_reboot_is_no_success(unit: StandinUnit, port: int) -> None:
 def test_another_server_on_the_port_is_named(unit: StandinUnit, port: int, tmp_path: Path) -> None:
     scenario = tmp_path / "foreign.json"
     scenario.write_text(json.dumps({"steps": serving(port), "model": "tiny"}), encoding="utf-8")
-    foreign = subprocess.Popen(
-        [sys.executable, str(STANDINS / "engine.py"), str(scenario)], env={"INVOCATION_ID": "f" * 32, "KPRO_STANDIN_STATE": str(unit.folder)}
-    )
+    foreign = subprocess.Popen([sys.executable, str(ENGINE), str(scenario)], env={"INVOCATION_ID": "f" * 32, "KPRO_STANDIN_STATE": str(unit.folder)})
     try:
         identity = unit.run_engine(START)
         unit.set(ControlGroup="/system.slice/kpro-sglang.service")
