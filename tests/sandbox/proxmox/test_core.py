@@ -113,6 +113,14 @@ def test_cards_are_pci_devices_with_numbers_as_text(here: node.Node) -> None:
     assert [(row["id"], row["vendor"], row["device"]) for row in rows] == [("0000:41:00.0", "0x10de", "0x2230")]
 
 
+def test_it_claims_another_version_only_if_told_to(here: node.Node) -> None:
+    assert node.claimed_version(here.root) == ""
+    (here.root / "etc/kpro-standin").mkdir()
+    (here.root / node.SETTINGS).write_text('{"version": "7.4-17"}', encoding="ascii")
+    here.claimed_version = node.claimed_version(here.root)
+    assert (here.version, here.release) == ("7.4-17", "7.4")
+
+
 def test_a_machine_that_claims_a_card_is_seen(here: node.Node) -> None:
     folder = here.root / "etc/pve/nodes/pve1/qemu-server"
     folder.mkdir()

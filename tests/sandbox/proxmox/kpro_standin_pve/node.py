@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 VERSIONS = {"12": ("8.4.14", "8.4"), "13": ("9.2.11", "9.2")}
 REPOID = "14a22df300000"
 ROOT_USER = "root@pam"
+SETTINGS = "etc/kpro-standin/pve.json"
 
 
 @dataclass
@@ -30,6 +31,8 @@ class Node:
     user: str = ROOT_USER
     major: str = "13"
     lock_wait_s: float = 10.0
+    # Version that it claims to be, whatever it plays; empty: the one that it plays.
+    claimed_version: str = ""
     # Command lines print warnings and lock messages on standard error; the API drops them.
     notice: Callable[[str], None] = field(default=lambda text: None)
 
@@ -40,12 +43,12 @@ class Node:
     @property
     def version(self) -> str:
         """Return pve-manager's version, for example 9.2.11."""
-        return VERSIONS[self.major][0]
+        return self.claimed_version or VERSIONS[self.major][0]
 
     @property
     def release(self) -> str:
         """Return the release, for example 9.2."""
-        return VERSIONS[self.major][1]
+        return ".".join(self.claimed_version.split("-")[0].split(".")[:2]) or VERSIONS[self.major][1]
 
     @property
     def is_pve8(self) -> bool:
@@ -71,9 +74,19 @@ def debian_major(root: Path) -> str:
     return "12" if text.startswith(("12", "bookworm")) else "13"
 
 
+def claimed_version(root: Path) -> str:
+    """Return the version that the settings make the node claim, empty if they are silent."""
+    import json
+
+    try:
+        return str(json.loads((root / SETTINGS).read_text(encoding="utf-8")).get("version", ""))
+    except FileNotFoundError:
+        return ""
+
+
 def this_node(notice: Callable[[str], None]) -> Node:
     """Return the machine that this runs on, driving LXC."""
     from .lxc_driver import LxcDriver
 
     root = Path("/")
-    return Node(root, os.uname().nodename.split(".")[0], LxcDriver(), major=debian_major(root), notice=notice)
+    return Node(root, os.uname().nodename.split(".")[0], LxcDriver(), major=debian_major(root), notice=notice, claimed_version=claimed_version(root))
