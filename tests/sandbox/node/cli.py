@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from node import inside, layers, lifecycle, machine, ssh
+from node import inside, layers, lifecycle, link, link_holder, machine, ssh
 from node.content import package_list
 from node.files import remove_tree, say, tail
 from node.folders import Folders, SandboxError
@@ -31,6 +33,13 @@ def _forward(text: str) -> tuple[int, int]:
     if not (host.isdecimal() and node.isdecimal() and 0 < int(host) < 65536 and 0 < int(node) < 65536):
         raise argparse.ArgumentTypeError(f"{text!r} is not HOSTPORT:NODEPORT")
     return int(host), int(node)
+
+
+def _file(text: str) -> tuple[Path, str]:
+    source, _unused, target = text.rpartition(":")
+    if not Path(source).is_file() or not target.startswith("/"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not FILE:PATH, FILE being a file here and PATH absolute")
+    return Path(source).absolute(), target
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--hostname", help="host name, so the Proxmox node's name (default: pve9 or pve8)")
     sub.add_argument("--forward", type=_forward, action="append", default=[], metavar="HOST:NODE", help="forward a port to the node")
     sub.add_argument("--layer", help="start from a saved layer")
+    sub.add_argument("--link", help="a network shared with other nodes, made if needed")
+    sub.add_argument("--cluster", action="store_true", help="one Proxmox cluster with the other nodes of the link that have this, too")
+    sub.add_argument("--file", type=_file, action="append", default=[], metavar="FILE:PATH", help="put a file on the node before it boots, on each new disk")
     sub.add_argument("--pristine", action="store_true", help="no node, but a Debian as new, to try the project on (use exec)")
     sub.add_argument("--install-missing", action="store_true", help="install missing Debian packages on this machine first")
 
@@ -74,6 +86,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--hub", type=Path, metavar="DIR", help="holds ORGANISATION/REPOSITORY folders")
     sub.add_argument("--files", type=Path, metavar="DIR", help="holds wheels/, driver/ ...")
 
+    sub = command("link", "Change a link: cut | restore [NODE] | shape RATE | forward PORT:ADDRESS:PORT | status | exec -- COMMAND ....", with_node=False)
+    sub.add_argument("name", help="the link")
+    sub.add_argument("action", choices=("cut", "restore", "shape", "forward", "status", "exec"))
+    sub.add_argument("argument", nargs="?", default="", help="a node (default: all), a rate in tc's notation or none, a forward")
+
     sub = command("layer", "Keep provisioned disks: layer save NODE LAYER | list | has LAYER | remove LAYER.", with_node=False)
     sub.add_argument("action", choices=("save", "list", "has", "remove"))
     sub.add_argument("arguments", nargs="*")
@@ -85,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     command("template", "Print the path of the container template, built if needed.", with_node=False)
     command("packages", "Print the Debian packages that this machine needs.", with_node=False)
     command("prune", "Remove cached images that nothing uses.", with_node=False)
-    for hidden in ("_launch", "_supervise"):
+    for hidden in ("_launch", "_supervise", "_link"):
         sub = commands.add_parser(hidden)
         sub.add_argument("arguments", nargs="*")
     return parser
@@ -94,8 +111,11 @@ def _parser() -> argparse.ArgumentParser:
 def _up(folders: Folders, options: argparse.Namespace) -> int:
     machine.check_machine(options.install_missing)
     wanted = Wanted(options.name, options.suite, options.port, options.hostname, options.layer, tuple(options.forward), options.pristine)
-    if wanted.pristine and (wanted.port or wanted.forwards or wanted.layer):
-        raise SandboxError("a pristine system has neither ssh nor forwards nor layers")
+    wanted = replace(wanted, link=options.link, cluster=options.cluster, files=tuple(options.file))
+    if wanted.pristine and (wanted.port or wanted.forwards or wanted.layer or wanted.link):
+        raise SandboxError("a pristine system has neither ssh nor forwards nor layers nor links")
+    if wanted.cluster and not wanted.link:
+        raise SandboxError("nodes of a cluster need a network between them; give --link NAME, too")
     record = lifecycle.up(folders, wanted)
     print(_line(folders, record))
     return 0
@@ -107,7 +127,10 @@ def _line(folders: Folders, record: Record) -> str:
         return f"{record.name}: {state}, pristine {record.image.suite} (sandbox exec {record.name} -- COMMAND)"
     forwards = " ".join(f"{host}:{node}" for host, node in record.forwards) or "-"
     layer = record.layers[0] if record.layers else "-"
-    return f"{record.name}: {state}, {record.image.suite}, host name {record.hostname}, ssh 127.0.0.1:{record.port}, forwards {forwards}, layer {layer}"
+    line = f"{record.name}: {state}, {record.image.suite}, host name {record.hostname}, ssh 127.0.0.1:{record.port}, forwards {forwards}, layer {layer}"
+    if record.link:
+        line += f", link {record.link} {link.address(record.link_number)}{' (cluster)' if record.cluster else ''}"
+    return line
 
 
 def _down(folders: Folders, options: argparse.Namespace) -> int:
@@ -137,6 +160,9 @@ def _describe(folders: Folders, record: Record) -> dict[str, Any]:
         "port": record.port,
         "forwards": dict(record.forwards),
         "layers": list(record.layers),
+        "link": record.link,
+        "link_address": link.address(record.link_number) if record.link else "",
+        "cluster": record.cluster,
         "image_key": record.image.key,
         "ssh_config": str(folders.ssh / "config"),
         "ssh_key": str(folders.ssh / "id_ed25519"),
@@ -205,6 +231,34 @@ def _publish(folders: Folders, options: argparse.Namespace) -> int:
         raise SandboxError("nothing to publish: give --hub DIR or --files DIR")
     print(f"{publish(folders, options.name, sources)} files sent")
     return 0
+
+
+def _link(folders: Folders, options: argparse.Namespace) -> int:
+    machine.check_user()
+    connection = link.require(folders, options.name)
+    if options.action == "exec":
+        namespace = connection.ask("status")["namespace"]
+        command = ["nsenter", f"--net={namespace}", *(options.remote or ["/bin/sh"])]
+        # The open connection goes along: the link stays as long as the command runs.
+        os.set_inheritable(connection.connection.fileno(), True)
+        os.execvp(command[0], command)
+    if options.action == "status":
+        print(json.dumps(connection.ask("status"), indent=2))
+    elif options.action == "shape":
+        connection.ask("shape", rate=link.check_rate(options.argument))
+    elif options.action == "forward":
+        host, guest, port = _link_forward(options.argument)
+        connection.ask("forward", host_port=host, guest=guest, guest_port=port)
+    else:
+        connection.ask(options.action, **({"node": options.argument} if options.argument else {}))
+    return 0
+
+
+def _link_forward(text: str) -> tuple[int, str, int]:
+    found = re.fullmatch(r"(\d{1,5}):([0-9.]+):(\d{1,5})", text)
+    if not found:
+        raise SandboxError(f"{text!r} is not PORT:ADDRESS:PORT")
+    return int(found[1]), found[2], int(found[3])
 
 
 def _layer(folders: Folders, options: argparse.Namespace) -> int:
@@ -278,6 +332,7 @@ _COMMANDS: dict[str, Callable[[Folders, argparse.Namespace], int]] = {
     "logs": _logs,
     "publish": _publish,
     "layer": _layer,
+    "link": _link,
     "build": _build,
     "image-key": _image_key,
     "template": _template,
@@ -285,13 +340,14 @@ _COMMANDS: dict[str, Callable[[Folders, argparse.Namespace], int]] = {
     "prune": _prune,
     "_launch": lambda _, options: launch(*options.arguments),
     "_supervise": lambda _, options: supervise(*options.arguments),
+    "_link": lambda _, options: link_holder.hold(*options.arguments),
 }
 
 
 def main(arguments: list[str]) -> int:
     """Run one command. Exit codes: 0 done, 1 no (``layer has``), 2 refused or failed, 3 not running (``status``)."""
     remote: list[str] = []
-    if arguments[:1] in (["ssh"], ["exec"]) and "--" in arguments:
+    if arguments[:1] in (["ssh"], ["exec"], ["link"]) and "--" in arguments:
         cut = arguments.index("--")
         arguments, remote = arguments[:cut], arguments[cut + 1 :]
     options = _parser().parse_args(arguments)

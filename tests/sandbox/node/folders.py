@@ -55,6 +55,16 @@ class NodeFolder:
         return self.path / "root"
 
     @property
+    def extra(self) -> Path:
+        """Files that a new disk gets before its first boot (``up --file``), as they lie on the node."""
+        return self.path / "files"
+
+    @property
+    def extra_given(self) -> Path:
+        """There when the disk has them."""
+        return self.path / "files.given"
+
+    @property
     def keys(self) -> Path:
         return self.path / "ssh"
 
@@ -65,6 +75,39 @@ class NodeFolder:
     @property
     def supervisor_log(self) -> Path:
         return self.path / "supervisor.log"
+
+
+@dataclass(frozen=True)
+class LinkFolder:
+    """The state of one link between nodes; ``runtime`` is written by the process that holds it."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def runtime(self) -> Path:
+        return self.path / "runtime.json"
+
+    @property
+    def socket(self) -> Path:
+        return self.path / "link.sock"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "link.log"
+
+    @property
+    def cluster(self) -> Path:
+        """What the nodes of a cluster share: the folder that each of them has as /etc/pve/nodes."""
+        return self.path / "nodes"
+
+    @property
+    def keys(self) -> Path:
+        """The key with which the nodes of a cluster log in to each other."""
+        return self.path / "ssh"
 
 
 @dataclass(frozen=True)
@@ -123,13 +166,20 @@ class Folders:
     def ssh(self) -> Path:
         return self.base / "ssh"
 
+    @property
+    def links(self) -> Path:
+        return self.base / "links"
+
     def node(self, name: str) -> NodeFolder:
         return NodeFolder(self.state / name)
+
+    def link(self, name: str) -> LinkFolder:
+        return LinkFolder(self.links / name)
 
     def make(self) -> None:
         """Make the folders; only root may look into those with keys and node disks."""
         self.base.mkdir(parents=True, exist_ok=True)
         for path in (self.images, self.parts, self.templates, self.layers, self.building, self.cache_locks, self.locks):
             path.mkdir(parents=True, exist_ok=True)
-        for path in (self.state, self.ssh):
+        for path in (self.state, self.ssh, self.links):
             path.mkdir(mode=0o700, exist_ok=True)

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from node import cgroup, inside, layers, slirp, ssh
+from node import cgroup, inside, layers, link, slirp, ssh
 from node.files import discard, locked, remove_tree, say, tail
 from node.folders import SOURCE, Folders, NodeFolder, SandboxError
 from node.images import Image, build_image, current_image
@@ -46,6 +47,9 @@ class Wanted:
     layer: str | None = None
     forwards: tuple[tuple[int, int], ...] = ()
     pristine: bool = False
+    link: str | None = None
+    cluster: bool = False
+    files: tuple[tuple[Path, str], ...] = ()
 
 
 def check_name(name: str) -> str:
@@ -114,6 +118,9 @@ def _reserve_ports(folders: Folders, folder: NodeFolder, record: Record) -> Reco
         if not record.port and not record.image.pristine:
             record = replace(record, port=_choose_port(folders, record.name))
         _check_ports(folders, record)
+        if record.link:
+            record = replace(record, link_number=link.free_number(ssh.records(folders), record))
+            _check_cluster(folders, record)
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         record.write(folder)
     return record
@@ -134,6 +141,12 @@ def _check_ports(folders: Folders, record: Record) -> None:
     for port in ports:
         if not _port_is_free(port):
             raise SandboxError(f"port {port} of 127.0.0.1 is used by another program; give another one with --port or --forward")
+
+
+def _check_cluster(folders: Folders, record: Record) -> None:
+    for other in ssh.records(folders):
+        if other.name != record.name and other.link == record.link and other.cluster and record.cluster and other.hostname == record.hostname:
+            raise SandboxError(f"the cluster on link {record.link} has a node {record.hostname} already; give another name with --hostname")
 
 
 def _new_record(folders: Folders, wanted: Wanted) -> Record:
@@ -157,7 +170,17 @@ def _new_record(folders: Folders, wanted: Wanted) -> Record:
         machine_id=uuid.uuid4().hex,
         forwards=wanted.forwards,
         layers=chain,
+        link=link.check_name(wanted.link) if wanted.link else "",
+        cluster=wanted.cluster,
     )
+
+
+def _give_files(folder: NodeFolder, files: tuple[tuple[Path, str], ...]) -> None:
+    """Keep the files that this and each later disk of the node gets before its first boot."""
+    for source, target in files:
+        copy = folder.extra / target.lstrip("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, copy)
 
 
 def _check_disk_parts(folders: Folders, record: Record) -> None:
@@ -176,15 +199,23 @@ def up(folders: Folders, wanted: Wanted) -> Record:
         fresh = record is None
         if record is None:
             record = _new_record(folders, wanted)
-            discard(folder.upper)
-            discard(folder.data)
+            _discard_disk(folder)
+            remove_tree(folder.extra)
+            _give_files(folder, wanted.files)
         else:
             _refuse_other(record, wanted)
             record = replace(record, port=wanted.port or record.port, forwards=_merge(record.forwards, wanted.forwards))
             _check_disk_parts(folders, record)
         record = _reserve_ports(folders, folder, record)
-        _start(folders, folder, record, fresh, lock)
+        with link.held(folders, record.link):
+            _start(folders, folder, record, fresh, lock)
         return record
+
+
+def _discard_disk(folder: NodeFolder) -> None:
+    folder.extra_given.unlink(missing_ok=True)
+    discard(folder.upper)
+    discard(folder.data)
 
 
 def _merge(old: tuple[tuple[int, int], ...], new: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
@@ -197,6 +228,8 @@ def _refuse_other(record: Record, wanted: Wanted) -> None:
         ("host name", record.hostname, wanted.hostname),
         ("pristine system", record.image.pristine, wanted.pristine or None),
         ("layer", record.layers[0] if record.layers else "none", wanted.layer),
+        ("link", record.link or "none", wanted.link),
+        ("cluster", record.cluster, wanted.cluster or None),
     ):
         if want is not None and want != have:
             raise SandboxError(f"node {record.name} exists with {what} {have}; 'sandbox down {record.name}' first to have {want}")
@@ -212,7 +245,7 @@ def _up_running(folders: Folders, folder: NodeFolder, record: Record, wanted: Wa
         for port, _unused in added:
             if not _port_is_free(port):
                 raise SandboxError(f"port {port} of 127.0.0.1 is used by another program; give another one with --forward")
-        slirp.add_forwards(folder, added)
+        slirp.add_forwards(folder.path, added)
         record = replace(record, forwards=merged)
         record.write(folder)
     say(f"node {record.name} runs already")
@@ -323,9 +356,11 @@ def down(folders: Folders, name: str, keep: bool) -> bool:
             if not in_order:
                 say(f"note: node {name} did not shut down in time and was ended")
             return True
+        record = Record.read(folder)
         folder.record.unlink(missing_ok=True)
         remove_tree(folder.path)
         ssh.write_client_files(folders)
+        link.tidy(folders, record.link if record else "")
         return True
 
 
@@ -343,13 +378,15 @@ def reset(folders: Folders, name: str) -> Record:
             layer=record.layers[0] if record.layers else None,
             forwards=record.forwards,
             pristine=record.image.pristine,
+            link=record.link or None,
+            cluster=record.cluster,
         )
-        record = _new_record(folders, wanted)
+        record = replace(_new_record(folders, wanted), link_number=record.link_number)
         _end(folder, orderly=False)
-        discard(folder.upper)
-        discard(folder.data)
+        _discard_disk(folder)
         record = _reserve_ports(folders, folder, record)
-        _start(folders, folder, record, fresh=False, lock=lock)
+        with link.held(folders, record.link):
+            _start(folders, folder, record, fresh=False, lock=lock)
         return record
 
 
@@ -362,6 +399,8 @@ def save_layer(folders: Folders, name: str, key: str) -> None:
         record = Record.read(folder)
         if record is None:
             raise SandboxError(f"there is no node {name}")
+        if record.cluster:
+            raise SandboxError(f"node {name} keeps its containers' configuration in a cluster, so that its disk alone can't be a layer")
         if not _end(folder, orderly=True):
             raise SandboxError(f"node {name} did not shut down in time, so its disk was not kept as a layer")
         # Without its record the node is gone: a kill in the middle must not leave one that starts with another disk.
@@ -369,3 +408,4 @@ def save_layer(folders: Folders, name: str, key: str) -> None:
         layers.store(folders, key, folder.upper, record)
         remove_tree(folder.path)
         ssh.write_client_files(folders)
+        link.tidy(folders, record.link)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from node.files import read_json, write_json
-from node.folders import NodeFolder, SandboxError
+from node.folders import LinkFolder, NodeFolder, SandboxError
 from node.images import Image
 
 
@@ -28,6 +28,10 @@ class Record:
     machine_id: str
     forwards: tuple[tuple[int, int], ...] = ()
     layers: tuple[str, ...] = ()
+    # The link that it shares with other nodes, its number there, and whether they are one Proxmox cluster.
+    link: str = ""
+    link_number: int = 0
+    cluster: bool = False
 
     def write(self, folder: NodeFolder) -> None:
         write_json(folder.record, asdict(self))
@@ -45,6 +49,9 @@ class Record:
             machine_id=value["machine_id"],
             forwards=tuple((host, node) for host, node in value["forwards"]),
             layers=tuple(value["layers"]),
+            link=value.get("link", ""),
+            link_number=value.get("link_number", 0),
+            cluster=value.get("cluster", False),
         )
 
 
@@ -64,18 +71,18 @@ def start_ticks(pid: int | str) -> int | None:
 
 @dataclass(frozen=True)
 class Runtime:
-    """The running node's supervisor and cgroup. ``pid`` counts only together with start time and boot id."""
+    """The running node's supervisor and cgroup, or a link's holder (which has none). ``pid`` counts only together with start time and boot id."""
 
     cgroup: str
     pid: int = 0
     ticks: int = 0
     boot_id: str = field(default_factory=machine_boot_id)
 
-    def write(self, folder: NodeFolder) -> None:
+    def write(self, folder: NodeFolder | LinkFolder) -> None:
         write_json(folder.runtime, asdict(self))
 
     @classmethod
-    def read(cls, folder: NodeFolder) -> Runtime | None:
+    def read(cls, folder: NodeFolder | LinkFolder) -> Runtime | None:
         value = read_json(folder.runtime)
         return None if value is None else cls(**value)
 

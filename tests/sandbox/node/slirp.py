@@ -12,41 +12,43 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from node.folders import NodeFolder, SandboxError
+from node.folders import SandboxError
+from node.images import die_with_parent
 
 NODE_ADDRESS = "10.0.2.15"
 SOCKET_NAME = "slirp.sock"
 
 
-def start(folder: NodeFolder, network_namespace: str, configure: bool) -> subprocess.Popen[bytes]:
+def start(path: Path, network_namespace: str, interface: str, *options: str) -> subprocess.Popen[bytes]:
     """Attach a network namespace to the machine's network and return the process once the interface is there.
 
-    With ``configure`` it also gets its address and route, for systems that don't set up an interface themselves.
+    ``path`` gets its socket. Options are slirp4netns's own; with ``--configure`` the interface also gets its address and route.
     """
-    (folder.path / SOCKET_NAME).unlink(missing_ok=True)
+    (path / SOCKET_NAME).unlink(missing_ok=True)
     read_end, write_end = os.pipe()
     try:
         process = subprocess.Popen(
             [
                 "slirp4netns",
                 "--disable-host-loopback",
-                *(["--configure"] if configure else []),
+                *options,
                 "--mtu=1500",
                 f"--api-socket={SOCKET_NAME}",
                 f"--ready-fd={write_end}",
                 "--netns-type=path",
                 network_namespace,
-                "eth0",
+                interface,
             ],
-            cwd=folder.path,  # a socket's path may have 107 bytes only
+            cwd=path,  # a socket's path may have 107 bytes only
             pass_fds=(write_end,),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            preexec_fn=die_with_parent,
         )
         os.close(write_end)
         write_end = -1
         if not os.read(read_end, 1):
-            raise SandboxError(f"slirp4netns did not start (exit {process.wait()}); see {folder.supervisor_log}")
+            raise SandboxError(f"slirp4netns did not start (exit {process.wait()}); see the log in {path}")
     finally:
         os.close(read_end)
         if write_end >= 0:
@@ -54,17 +56,17 @@ def start(folder: NodeFolder, network_namespace: str, configure: bool) -> subpro
     return process
 
 
-def add_forwards(folder: NodeFolder, forwards: Iterable[tuple[int, int]]) -> None:
-    """Forward ports of the machine's 127.0.0.1 to ports of the node."""
+def add_forwards(path: Path, forwards: Iterable[tuple[int, int]], guest: str = NODE_ADDRESS) -> None:
+    """Forward ports of the machine's 127.0.0.1 to ports of the node, or of another address of the network."""
     for host_port, node_port in forwards:
         arguments = {
             "proto": "tcp",
             "host_addr": "127.0.0.1",
             "host_port": host_port,
-            "guest_addr": NODE_ADDRESS,
+            "guest_addr": guest,
             "guest_port": node_port,
         }
-        answer = _call(folder.path, {"execute": "add_hostfwd", "arguments": arguments})
+        answer = _call(path, {"execute": "add_hostfwd", "arguments": arguments})
         if "error" in answer:
             raise SandboxError(
                 f"port {host_port} of 127.0.0.1 can't be forwarded ({answer['error'].get('desc', answer['error'])}); is another program using it?"

@@ -15,12 +15,13 @@ import ctypes
 import fcntl
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from node import cgroup, slirp
+from node import cgroup, cluster, link, slirp
 from node.files import remove_tree
 from node.folders import DEFAULT_BASE, Folders, NodeFolder, SandboxError
 from node.layers import layer_upper
@@ -31,6 +32,13 @@ _STOP_TIMEOUT_S = 90
 # Kernel clock and modules are the machine's; the rest a Proxmox node has.
 _DROPPED = "CAP_SYS_TIME,CAP_SYS_MODULE"
 _SYSTEM_CALLS = "bpf add_key keyctl request_key @mount @module"
+# On a link the other node and its containers reach this node's hub, too.
+_HUB_ON_LINK = """\
+[Service]
+ExecStart=
+ExecStart=/usr/bin/python3 /usr/lib/kpro-standin/hub/standin_hub --bind 0.0.0.0:8090 --models /srv/kpro-standin/hub \
+--files /srv/kpro-standin/files --faults /etc/kpro-standin/hub.json --log /var/log/kpro-standin-hub/requests.jsonl
+"""
 _ENTER = r"""
 set -eu
 echo 0 > "$CGROUP/cgroup.procs"
@@ -40,6 +48,7 @@ exec unshare --mount --net --propagation slave -- /bin/sh -euc '
   mkdir /run/systemd/nspawn/node
   mount --bind "$ROOT" /run/systemd/nspawn/node
   if [ -d "$DATA" ]; then mkdir /run/systemd/nspawn/data; mount --bind "$DATA" /run/systemd/nspawn/data; fi
+  if [ -n "$CLUSTER" ]; then mkdir /run/systemd/nspawn/cluster; mount --bind "$CLUSTER" /run/systemd/nspawn/cluster; fi
   mount -t tmpfs tmpfs /sys/fs/cgroup  # the kernel refuses cgroup2 right on top of cgroup2
   mount -t cgroup2 cgroup2 /sys/fs/cgroup
   mount -t tmpfs tmpfs /tmp
@@ -78,6 +87,7 @@ class Supervisor:
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
         self.stop_wanted = False
+        self.link: link.Connection | None = None
         runtime = Runtime.read(folder)
         record = Record.read(folder)
         if runtime is None or record is None:
@@ -125,17 +135,37 @@ class Supervisor:
                 f"{folder.path} can't hold a node's disk (overlay mount: {error.strerror}): it must be on a file system such as "
                 "ext4, xfs, btrfs or tmpfs, and not itself on an overlay; set KPRO_SANDBOX_DIR to a folder on one"
             ) from error
+        self._give_files(folder.root)
         self._personalise(folder.root)
+        if self.record.cluster:
+            cluster.join(self.folders, self.record, folder.root)
+
+    def _give_files(self, root: Path) -> None:
+        """Put files on a new disk (``up --file``)."""
+        if self.folder.extra_given.exists():
+            return
+        for source in sorted(path for path in self.folder.extra.rglob("*") if path.is_file()):
+            target = root / source.relative_to(self.folder.extra)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        self.folder.extra_given.touch()
 
     def _personalise(self, root: Path) -> None:
         """Give the tree the node's own name and keys."""
         record = self.record
         (root / "etc/hostname").write_text(f"{record.hostname}\n", encoding="utf-8")
-        hosts = f"127.0.0.1 localhost\n{slirp.NODE_ADDRESS} {record.hostname}.sandbox.internal {record.hostname}\n"
+        address = link.address(record.link_number) if record.link else slirp.NODE_ADDRESS
+        hosts = f"127.0.0.1 localhost\n{address} {record.hostname}.sandbox.internal {record.hostname}\n"
         (root / "etc/hosts").write_text(hosts, encoding="utf-8")
         (root / "etc/machine-id").write_text(f"{record.machine_id}\n", encoding="ascii")
         if record.image.pristine:
             return
+        drop_in = root / "etc/systemd/system/kpro-standin-hub.service.d/link.conf"
+        if record.link:
+            drop_in.parent.mkdir(parents=True, exist_ok=True)
+            drop_in.write_text(_HUB_ON_LINK, encoding="ascii")
+        else:
+            drop_in.unlink(missing_ok=True)
         for name, mode in (("ssh_host_ed25519_key", 0o600), ("ssh_host_ed25519_key.pub", 0o644)):
             path = root / "etc/ssh" / name
             path.touch(mode=mode)
@@ -158,6 +188,7 @@ class Supervisor:
             "CGROUP": str(self.cgroup / cgroup.NODE),
             "ROOT": str(self.folder.root),
             "DATA": str(self.folder.data),
+            "CLUSTER": str(self.folders.link(self.record.link).cluster) if self.record.cluster else "",
             "READY_FD": str(ready_write),
             "GO_FD": str(go_read),
             "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "1",
@@ -179,9 +210,11 @@ class Supervisor:
         try:
             if not os.read(ready_read, 1):
                 raise SandboxError(f"the node's namespaces could not be made (exit {node.wait()}); see {self.folder.console}")
-            network = slirp.start(self.folder, f"/proc/{node.pid}/ns/net", configure=self.record.image.pristine)
+            namespace = f"/proc/{node.pid}/ns/net"
+            network = slirp.start(self.folder.path, namespace, "eth0", *(["--configure"] if self.record.image.pristine else []))
+            self._attach(namespace)
             record = Record.read(self.folder) or self.record
-            slirp.add_forwards(self.folder, [*([(record.port, 22)] if record.port else []), *record.forwards])
+            slirp.add_forwards(self.folder.path, [*([(record.port, 22)] if record.port else []), *record.forwards])
             os.write(go_write, b"go\n")
             self._tell("started")
             return self._wait(node)
@@ -194,6 +227,19 @@ class Supervisor:
             if node.poll() is None:
                 node.kill()
                 node.wait()
+
+    def _attach(self, namespace: str) -> None:
+        """Plug the node into its link. The connection stays open: it is what keeps the link."""
+        if not self.record.link:
+            return
+        if self.link is not None:
+            self.link.close()
+        self.link = link.require(self.folders, self.record.link)
+        descriptor = os.open(namespace, os.O_RDONLY)
+        try:
+            self.link.ask("attach", descriptor, node=self.record.name, number=self.record.link_number)
+        finally:
+            os.close(descriptor)
 
     def _nspawn_command(self) -> list[str]:
         return [
@@ -215,6 +261,7 @@ class Supervisor:
             "--console=pipe",
             *(f"--bind={device}" for device in ("/dev/fuse", "/dev/net/tun") if Path(device).exists()),
             *([f"--bind=/run/systemd/nspawn/data:{DEFAULT_BASE}"] if self.record.image.pristine else []),
+            *([f"--bind=/run/systemd/nspawn/cluster:{cluster.SHARED_ON_NODE}"] if self.record.cluster else []),
         ]
 
     def _wait(self, node: subprocess.Popen[bytes]) -> int:
