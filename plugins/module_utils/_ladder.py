@@ -12,6 +12,7 @@ import typing as t
 CURABLE = frozenset(
     {
         "context_too_long",
+        "fraction_too_low",
         "graph_capture_oom",
         "hybrid_state_pool_too_large",
         "known_upstream_bug",
@@ -57,11 +58,14 @@ def with_loss(memory: Memory, rung: int, class_: str, cause: str) -> Memory:
     return dataclasses.replace(memory, failed={**memory.failed, rung: cause})
 
 
-def choose_rung(memory: Memory, rungs: int) -> int | None:
-    """Return the first rung that is not known to fail; None if all are."""
-    return next((number for number in range(rungs) if number not in memory.failed), None)
+def next_rung(memory: Memory, rungs: int, unfit: t.Collection[int] = (), after: int = -1) -> int | None:
+    """Return the first rung behind ``after`` that is neither known to fail nor planned not to start; None if there is none.
+
+    :param unfit: numbers of the rungs that the memory plan refuses.
+    """
+    return next((number for number in range(after + 1, rungs) if number not in memory.failed and number not in unfit), None)
 
 
-def can_go_on(class_: str, rung: int, rungs: int) -> bool:
-    """Whether a start lost for this reason is followed by the next rung."""
-    return class_ in CURABLE and rung + 1 < rungs
+def rung_after_loss(memory: Memory, class_: str, rung: int, rungs: int, unfit: t.Collection[int] = ()) -> int | None:
+    """Return the rung that follows a start lost for this reason; None if no smaller configuration cures it, or none is left."""
+    return next_rung(memory, rungs, unfit, rung) if class_ in CURABLE else None

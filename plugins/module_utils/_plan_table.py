@@ -27,6 +27,7 @@ def table(plan: Values, title: str = "") -> list[str]:
         if cause["irrelevant"]:
             lines.append(f"  makes no difference: {', '.join(cause['irrelevant'])}")
     lines += _goal_lines(plan.get("goal"))
+    lines += _rung_lines(plan.get("rungs") or [], plan.get("rung", 0))
     lines += _alternative_lines(plan["alternatives"])
     if plan["notes"]:
         lines += ["", *(f"  note: {text}" for text in plan["notes"])]
@@ -48,6 +49,18 @@ def _goal_lines(goal: Values | None) -> list[str]:
     if goal["satisfied"]:
         return ["", f"  goal: reached, with {goal['margin_gib']:.2f} GiB of slack on the tighter side"]
     return ["", "  goal: not reached in full", *(f"    given up: {text}" for text in goal["given_up"])]
+
+
+def _rung_lines(rungs: t.Sequence[Values], chosen: int) -> list[str]:
+    if len(rungs) < 2:
+        return []
+    lines = ["", f"  {'rung':<62} {'verdict':<8} {'tokens':>9} {'requests':>8} {'lowest':>7}"]
+    for number, item in enumerate(rungs):
+        label = f"{'> ' if number == chosen else '  '}{number}: {item['name']}"
+        lines.append(
+            f"  {label[:62]:<62} {item['verdict']:<8} {item['max_total_num_tokens']:>9,} {item['max_running_requests']:>8} {item['low_point_gib']:>7.2f}"
+        )
+    return lines
 
 
 def _alternative_lines(alternatives: t.Sequence[Values]) -> list[str]:

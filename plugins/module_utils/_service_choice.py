@@ -9,7 +9,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._ladder import Memory, can_go_on, choose_rung, memory_from, with_loss
+from ansible_collections.kpro.llm.plugins.module_utils._ladder import Memory, memory_from, next_rung, rung_after_loss, with_loss
 from ansible_collections.kpro.llm.plugins.module_utils._service_files import api_key, given_texts, wanted_service
 from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServicePresent, ServiceWanted
 from ansible_collections.kpro.llm.plugins.module_utils._service_state import ServiceState, good_texts
@@ -25,15 +25,37 @@ class Choice:
     :param rung: number of the rung; :data:`ROLLED_BACK` for the last good configuration.
     :param texts: of the last good configuration; empty for a rung.
     :param names: engine version, model path and served name of what is to run.
+    :param unfit: causes by rung that the memory plan refuses.
     """
 
     rung: int
     memory: Memory
     names: t.Mapping[str, str]
     texts: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unfit: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def causes(self) -> dict[str, str]:
+        """Why rungs are left out, by number as text (for JSON)."""
+        return {str(number): cause for number, cause in sorted({**self.memory.failed, **self.unfit}.items())}
+
+    def given_up(self, names: t.Sequence[str]) -> list[str]:
+        """Return why the rungs above the one that runs do not, one sentence each."""
+        known = {**self.memory.failed, **self.unfit}
+        above = sorted(number for number in known if number < self.rung or self.rung == ROLLED_BACK)
+        return [f"{names[number] if number < len(names) else f'rung {number}'}: {known[number]}" for number in above]
+
+    def notes(self, names: t.Sequence[str]) -> list[str]:
+        """Return what a person has to know about the choice."""
+        lost = self.given_up(names)
+        if not lost:
+            return []
+        runs = "the last good configuration" if self.rung == ROLLED_BACK else names[self.rung] if self.rung < len(names) else f"rung {self.rung}"
+        again = " sglang_server__retry=true tries again what failed." if self.memory.failed else ""
+        return [f"What runs is {runs}. Given up: {'; '.join(lost)}.{again}"]
 
 
-def choose(params: t.Mapping[str, t.Any], state: ServiceState) -> Choice:
+def choose(params: t.Mapping[str, t.Any], state: ServiceState, present: ServicePresent) -> Choice:
     """Return what to run, after a lost start (option ``lost``) or at the beginning of a run.
 
     :raises KproError: if the start was lost for a reason that no other configuration cures, and there is no good one to restore.
@@ -41,19 +63,35 @@ def choose(params: t.Mapping[str, t.Any], state: ServiceState) -> Choice:
     rungs = [params["config_text"] or "", *params["fallback_config_texts"]]
     memory = memory_from(state.rungs(), _inputs(params, rungs), forget=params["retry"] and not params["lost"])
     names = {name: str(params[name] or "") for name in ("engine_version", "model_path", "served_name")}
-    if not params["lost"]:
-        rung = choose_rung(memory, len(rungs))
-        # All failed earlier and nothing runs: what made them fail may be gone, so begin anew.
-        return Choice(0, dataclasses.replace(memory, failed={}), names) if rung is None else Choice(rung, memory, names)
+    unfit = {int(number): str(cause) for number, cause in params["unfit"].items()}
+    if params["lost"]:
+        return _after_loss(params, state, Choice(0, memory, names, unfit=unfit), len(rungs))
+    rung = next_rung(memory, len(rungs), unfit)
+    if rung is not None:
+        return Choice(rung, memory, names, unfit=unfit)
+    good = state.good()
+    if good and present.unit.running and present.started_digest == good.get("digest"):
+        # Everything wanted is known to fail and the last good configuration runs: nothing is tried again behind its back.
+        return _restored(good, Choice(ROLLED_BACK, memory, names, unfit=unfit))
+    # All failed earlier and nothing runs: what made them fail may be gone, so begin anew.
+    return Choice(next_rung(Memory(), len(rungs), unfit) or 0, dataclasses.replace(memory, failed={}), names, unfit=unfit)
+
+
+def _after_loss(params: t.Mapping[str, t.Any], state: ServiceState, choice: Choice, rungs: int) -> Choice:
     lost = {"rung": 0, "class": "unknown", "cause": "", **params["lost"]}
     number, class_, cause = int(lost["rung"]), str(lost["class"]), str(lost["cause"])
-    memory = with_loss(memory, number, class_, cause)
-    if can_go_on(class_, number, len(rungs)):
-        return Choice(choose_rung(memory, len(rungs)) or number + 1, memory, names)
+    memory = with_loss(choice.memory, number, class_, cause)
+    rung = rung_after_loss(memory, class_, number, rungs, choice.unfit)
+    if rung is not None:
+        return dataclasses.replace(choice, rung=rung, memory=memory)
     good = state.good()
     if not good or good.get("digest") == lost.get("digest"):
         raise KproError(params["unit"], f"the start was lost and there is no other configuration to run: {cause}", str(lost.get("remedy", "")))
-    return Choice(ROLLED_BACK, memory, {**names, **good_texts(good, "names")}, good_texts(good))
+    return _restored(good, dataclasses.replace(choice, rung=ROLLED_BACK, memory=memory))
+
+
+def _restored(good: dict[str, t.Any], choice: Choice) -> Choice:
+    return dataclasses.replace(choice, names={**choice.names, **good_texts(good, "names")}, texts=good_texts(good))
 
 
 def _inputs(params: t.Mapping[str, t.Any], rungs: t.Sequence[str]) -> str:

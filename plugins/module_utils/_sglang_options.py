@@ -55,6 +55,16 @@ def _named(options: t.Mapping[str, t.Any], version: str) -> dict[str, OptionValu
     return named
 
 
+def merged_options(options: t.Mapping[str, t.Any], own: t.Mapping[str, t.Any], version: str) -> dict[str, OptionValue]:
+    """Return ``options`` with those of a rung over them; null takes an option away.
+
+    Both sides are named for the version first, so that an old and a new name of one option meet.
+
+    :raises KproError: as :func:`named_for`.
+    """
+    return {name: value for name, value in {**_named(options, version), **_named(own, version)}.items() if value is not None}
+
+
 def config_text(options: t.Mapping[str, OptionValue]) -> str:
     """Return the lines of the engine's config file: one ``long-name: value`` a line, sorted, values as JSON (which is YAML)."""
     return "".join(f"{name.replace('_', '-')}: {json.dumps(options[name], ensure_ascii=False)}\n" for name in sorted(options))
@@ -70,9 +80,7 @@ def rung_texts(text: str, profiles: t.Sequence[t.Mapping[str, t.Any]], options: 
         own = profile.get("options")
         if not isinstance(own, dict):
             raise KproError(f"profile {profile.get('name', '(without a name)')}", "it has no options", "Give it name and options")
-        # Both sides are named for the version first, so that an old and a new name of one option meet; null takes an option away.
-        merged = {**_named(options, version), **_named(own, version)}
-        lines = config_text({name: value for name, value in merged.items() if value is not None})
+        lines = config_text(merged_options(options, own, version))
         texts.append(text.replace(OPTIONS_PLACEHOLDER, lines.rstrip("\n")))
     return texts
 

@@ -17,41 +17,8 @@ description:
   - What is not modelled ends with an error that says so. There is no number from a guess.
 extends_documentation_fragment:
   - kpro.llm.attributes.info
+  - kpro.llm.plan_inputs
 options:
-  model_config:
-    description: The parsed C(config.json) of the model.
-    type: dict
-  model_path:
-    description: Folder with C(config.json) and the safetensors files, of which only the headers are read.
-    type: path
-  model_profile:
-    description: Repository name of a model whose shape the collection knows, such as V(Qwen/Qwen3.6-27B).
-    type: str
-  gpus:
-    description:
-      - The GPUs in the order in which the engine takes them.
-      - By default they are read on the target, through the driver's library or C(nvidia-smi).
-    type: list
-    elements: dict
-    suboptions:
-      total_mib:
-        description: Memory as C(nvidia-smi) prints it under C(memory.total).
-        type: int
-        required: true
-      free_mib:
-        description: What is free of it now. By default what an idle card has.
-        type: int
-      name:
-        description: Name of the GPU type.
-        type: str
-        default: ""
-  gpu_type:
-    description: Plan for idle cards of this type instead, such as V(a6000).
-    type: str
-  gpu_count:
-    description: How many cards of O(gpu_type).
-    type: int
-    default: 1
   sglang_version:
     description: Version of the engine.
     type: str
@@ -60,6 +27,21 @@ options:
     description: Engine options by their long names with underscores. An unknown name is an error that gives the nearest known one.
     type: dict
     default: {}
+  profiles:
+    description:
+      - Rungs of a fallback ladder in order, whose options are laid over O(args). The plan is that of the first rung with the verdict V(OK), else of the first
+        that starts at all, else of the first; RV(rungs) has them all.
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description: Name of the rung.
+        type: str
+        required: true
+      options:
+        description: Engine options; null takes one away.
+        type: dict
+        required: true
   environment:
     description: Variables of the engine's process. Those that decide about memory are read.
     type: dict
@@ -204,6 +186,16 @@ resolved_environment:
   description: Variables that the engine's process needs for this plan.
   returned: always
   type: dict
+rung:
+  description: Number of the rung that is planned, V(0) for the first.
+  returned: if O(profiles) is given
+  type: int
+rungs:
+  description: A row for each rung, with its options resolved, and in C(passed_over) why it is not to be started.
+  returned: if O(profiles) is given
+  type: list
+  elements: dict
+  sample: [{name: speculation, verdict: OK, max_total_num_tokens: 178472, max_running_requests: 8, passed_over: ""}]
 goal:
   description: Whether the goal is reached, and what was given up.
   returned: if O(goal) is given
@@ -236,6 +228,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._plan_compare import deviations, read
+from ansible_collections.kpro.llm.plugins.module_utils._plan_ladder import planned_ladder
 from ansible_collections.kpro.llm.plugins.module_utils._plan_report import report
 from ansible_collections.kpro.llm.plugins.module_utils._plan_request import planned
 from ansible_collections.kpro.llm.plugins.module_utils._plan_table import table
@@ -245,6 +238,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_target import reque
 def argument_spec() -> dict[str, t.Any]:
     """Return the module's options."""
     gpu = {"total_mib": {"type": "int", "required": True}, "free_mib": {"type": "int"}, "name": {"type": "str", "default": ""}}
+    rung = {"name": {"type": "str", "required": True}, "options": {"type": "dict", "required": True}}
     goal = {
         "context_tokens": {"type": "int", "no_log": False},
         "concurrent_requests": {"type": "int"},
@@ -260,6 +254,7 @@ def argument_spec() -> dict[str, t.Any]:
         "gpu_count": {"type": "int", "default": 1},
         "sglang_version": {"type": "str", "required": True},
         "args": {"type": "dict", "default": {}},
+        "profiles": {"type": "list", "elements": "dict", "options": rung},
         "environment": {"type": "dict", "default": {}},
         "weights_gib": {"type": "float"},
         "free_before_load_gib": {"type": "float"},
@@ -273,7 +268,8 @@ def argument_spec() -> dict[str, t.Any]:
 def plan(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
     """Return the plan. Nothing is ever changed, so check mode makes no difference."""
     goal = None if params["goal"] is None else {name: value for name, value in params["goal"].items() if value is not None}
-    result = planned(request_of(params), goal)
+    request = request_of(params)
+    result = planned_ladder(request, params["profiles"]) if params["profiles"] else planned(request, goal)
     if params["log"] is not None:
         found = deviations(result, read(params["log"].splitlines()))
         result["deviations"] = [{**dataclasses.asdict(each), "warning": each.notable} for each in found]
@@ -287,7 +283,7 @@ def plan(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
 def main() -> None:
     """Run the module."""
     sources = ["model_config", "model_path", "model_profile"]
-    run_module(plan, argument_spec(), mutually_exclusive=[sources, ["gpus", "gpu_type"]], required_one_of=[sources])
+    run_module(plan, argument_spec(), mutually_exclusive=[sources, ["gpus", "gpu_type"], ["goal", "profiles"]], required_one_of=[sources])
 
 
 if __name__ == "__main__":

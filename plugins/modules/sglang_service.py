@@ -21,6 +21,7 @@ description:
 extends_documentation_fragment:
   - kpro.llm.attributes
   - kpro.llm.service_files
+  - kpro.llm.service_ladder
 options:
   unit:
     description: Name of the systemd unit.
@@ -37,22 +38,6 @@ options:
   config_text:
     description: Text of the engine's YAML configuration. Needed for O(state=started).
     type: str
-  fallback_config_texts:
-    description:
-      - Configurations to fall back to, in order, if a start with O(config_text) is lost for a reason that a smaller one cures.
-      - A rung that failed is remembered and not tried again while nothing of what it is started with changes.
-    type: list
-    elements: str
-    default: []
-  lost:
-    description: A start of this run that was lost, with the keys C(rung), C(digest), C(class), C(cause) and C(remedy); runs the next rung, or the last good
-      configuration.
-    type: dict
-    default: {}
-  retry:
-    description: Forget which rungs failed.
-    type: bool
-    default: false
   environment_text:
     description:
       - Text of the environment file. The module adds the digest of all texts, by which it knows later what the process was started with.
@@ -161,9 +146,15 @@ rung:
   returned: success
   type: int
 failed_rungs:
-  description: Causes of the rungs that are known to fail with the present inputs.
+  description: Causes by number of the rungs that are known to fail with the present inputs, or that the memory plan refuses.
   returned: success
   type: dict
+given_up:
+  description: Rungs above the one that runs, each with the reason, in a sentence. The same is shown as a warning.
+  returned: success
+  type: list
+  elements: str
+  sample: ["speculation: out of memory in graph capture: the pools left too little"]
 keep:
   description: To be passed to M(kpro.llm.sglang_ready), which keeps the configuration as the last good one once it has answered.
   returned: success
@@ -210,6 +201,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "launcher_text": _TEXT,
     **PATH_SPEC,
     "fallback_config_texts": {"type": "list", "elements": "str", "default": []},
+    "rung_names": {"type": "list", "elements": "str", "default": []},
+    "unfit": {"type": "dict", "default": {}},
     "lost": {"type": "dict", "default": {}},
     "retry": {"type": "bool", "default": False},
     "api_key_source": {"type": "str", "choices": ["generated", "given", "none"], "default": "generated", "no_log": False},
@@ -251,7 +244,7 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Observe, plan, apply."""
     systemd, state, paths = Systemd(params["unit"]), ServiceState(params["state_path"]), service_paths(params)
     present = observe_service(paths, params["started_path"], systemd)
-    choice = choose(params, state)
+    choice = choose(params, state, present)
     wanted = wanted_now(params, paths, present, choice)
     if params["engine_python"] and new_settings(present, wanted) and not params["lost"]:
         rungs = [params["config_text"], *params["fallback_config_texts"]]
@@ -273,7 +266,9 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         "api_key_path": params["api_key_path"] if has_key else "",
         "ended": ended,
         "rung": choice.rung,
-        "failed_rungs": choice.memory.as_dict()["failed"],
+        "failed_rungs": choice.causes,
+        "given_up": choice.given_up(params["rung_names"]),
+        "warnings": choice.notes(params["rung_names"]),
         "keep": {"digest": wanted.digest, "rung": choice.rung, "names": choice.names, **_places(params, paths)},
     }
 

@@ -202,7 +202,11 @@ def _plan(seen: Observed) -> list[Finding]:
         cause = (seen.plan.get("cause") or {}).get("message", "the engine would not start")
         return [Finding("memory", NEEDS_YOU, f"{cause}. {_advice(seen.plan.get('advice') or [])}")]
     verdict = seen.plan.get("verdict")
-    return [Finding("memory", OK if verdict == "OK" else NOTE, f"{verdict}: {_prediction(seen.plan)}")]
+    rungs = seen.plan.get("rungs") or []
+    chosen = int(seen.plan.get("rung") or 0)
+    passed = [Finding("memory", NOTE, f"Rung '{row['name']}' is passed over: {row['passed_over']}") for row in rungs[:chosen]]
+    name = f"rung '{rungs[chosen]['name']}': " if len(rungs) > 1 else ""
+    return [*passed, Finding("memory", OK if verdict == "OK" else NOTE, f"{verdict}: {name}{_prediction(seen.plan)}")]
 
 
 def _advice(advice: t.Sequence[Values]) -> str:

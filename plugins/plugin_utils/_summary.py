@@ -77,7 +77,9 @@ def _service(result: Result) -> str:
     if not result.get("ready"):
         return ""
     key = f", API key in {result['api_key_path']} of the container" if result.get("api_key_path") else ", no API key"
-    return f"{result['url']}{key}"
+    rung = f", rung '{result['rung_name']}'" if result.get("rung_name", "default") != "default" else ""
+    given_up = f" (given up: {'; '.join(result['given_up'])})" if result.get("given_up") else ""
+    return f"{result['url']}{key}{rung}{given_up}"
 
 
 def _answer(result: Result) -> str:

@@ -27,6 +27,7 @@ class Wheel:
     """The source files of one version of the engine."""
 
     def __init__(self, file: Path) -> None:
+        self.path = file
         self._archive = zipfile.ZipFile(file)
         self.version = file.name.split("-")[1]
 

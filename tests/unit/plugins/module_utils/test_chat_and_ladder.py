@@ -21,7 +21,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._chat import (
     tools_fault,
 )
 from ansible_collections.kpro.llm.plugins.module_utils._http_client import connect_address
-from ansible_collections.kpro.llm.plugins.module_utils._ladder import CURABLE, Memory, can_go_on, choose_rung, memory_from, with_loss
+from ansible_collections.kpro.llm.plugins.module_utils._ladder import CURABLE, Memory, memory_from, next_rung, rung_after_loss, with_loss
 from ansible_collections.kpro.llm.plugins.module_utils._probe import shortfalls
 from ansible_collections.kpro.llm.plugins.module_utils._wait_clock import WaitClock
 
@@ -101,12 +101,19 @@ def test_only_what_is_smaller_is_a_warning() -> None:
 
 def test_a_ladder_goes_down_for_memory_only() -> None:
     memory = with_loss(Memory("i"), 0, "graph_capture_oom", "c")
-    assert memory.failed == {0: "c"} and choose_rung(memory, 3) == 1
+    assert memory.failed == {0: "c"} and next_rung(memory, 3) == 1
     assert with_loss(memory, 1, "port_taken", "c") == memory
-    assert can_go_on("graph_capture_oom", 0, 3) and not can_go_on("graph_capture_oom", 2, 3)
+    assert rung_after_loss(memory, "graph_capture_oom", 0, 3) == 1 and rung_after_loss(memory, "graph_capture_oom", 2, 3) is None
     for class_ in ("port_taken", "bad_option", "gpu_occupied", "model_path_missing", "weights_truncated", "unknown", "wrong_answer", "gate_refused"):
-        assert not can_go_on(class_, 0, 3) and class_ not in CURABLE
-    assert choose_rung(Memory("i", {0: "a", 1: "b"}), 2) is None
+        assert rung_after_loss(memory, class_, 0, 3) is None and class_ not in CURABLE
+    assert next_rung(Memory("i", {0: "a", 1: "b"}), 2) is None
+
+
+def test_a_rung_that_the_plan_refuses_is_passed_over() -> None:
+    assert next_rung(Memory("i"), 3, {0: "too large"}) == 1
+    assert next_rung(Memory("i", {1: "c"}), 3, {0: "too large"}) == 2
+    assert rung_after_loss(Memory("i", {0: "c"}), "load_oom", 0, 3, {1}) == 2
+    assert rung_after_loss(Memory("i", {0: "c"}), "load_oom", 0, 2, {1}) is None
 
 
 @pytest.mark.parametrize("values", [None, [], {"inputs": "j", "failed": {"0": "x"}}, {"inputs": "i"}, {"inputs": "i", "failed": []}])

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from sglang_standins import Ended, run_module
 
+from ansible_collections.kpro.llm.plugins.doc_fragments import plan_inputs
 from ansible_collections.kpro.llm.plugins.modules import sglang_plan
 
 SEED: dict[str, t.Any] = {
@@ -145,10 +146,48 @@ def test_bad_input_ends_in_one_sentence(options: dict[str, t.Any], words: str) -
 
 
 def test_options_and_documentation_agree() -> None:
-    documented = yaml.safe_load(sglang_plan.DOCUMENTATION)["options"]
+    documented = {**yaml.safe_load(sglang_plan.DOCUMENTATION)["options"], **yaml.safe_load(plan_inputs.ModuleDocFragment.DOCUMENTATION)["options"]}
     spec = sglang_plan.argument_spec()
     assert set(documented) == set(spec)
     assert set(documented["goal"]["suboptions"]) == set(spec["goal"]["options"])
     result = plan(gpu_type="a6000", gpu_count=2, report=True, log="", goal={}).result
+    result |= plan(gpu_type="a6000", gpu_count=2, profiles=[{"name": "plain", "options": {}}]).result
     returned = set(yaml.safe_load(sglang_plan.RETURN))
     assert returned <= set(result)
+
+
+LADDER = [
+    {"name": "as it was", "options": {}},
+    {"name": "eight requests", "options": {"max-running-requests": 8}},
+    {"name": "plain", "options": {name: None for name in SEED if name.startswith("speculative")}},
+]
+
+
+def test_the_plan_picks_the_first_rung_that_fits_and_says_why_the_others_do_not() -> None:
+    result = plan(gpu_type="a6000", gpu_count=2, profiles=LADDER, report=True).result
+    assert (result["rung"], result["verdict"]) == (1, "OK")
+    assert [(row["name"], row["verdict"], bool(row["passed_over"])) for row in result["rungs"]] == [
+        ("as it was", "FAIL", True),
+        ("eight requests", "OK", False),
+        ("plain", "OK", False),
+    ]
+    assert "implicit limit of 48 requests" in result["rungs"][0]["passed_over"] and "'as it was' is passed over" in result["notes"][0]
+    options = result["rungs"][1]["options"]
+    assert options["max_running_requests"] == 8 and "tp_size" not in options
+    assert "speculative_algorithm" not in result["rungs"][2]["options"]
+    assert any(line.lstrip().startswith("> 1: eight requests") for line in result["table"])
+    # What a rung is started with gives its plan again.
+    again = plan(gpu_type="a6000", gpu_count=2, args={"tp_size": 2, **options}).result
+    assert again["max_total_num_tokens"] == result["max_total_num_tokens"]
+
+
+def test_a_ladder_without_a_rung_that_fits_takes_one_that_starts_else_the_first() -> None:
+    short = {"name": "short", "options": {"max_running_requests": 39}}
+    assert plan(gpu_type="a6000", gpu_count=2, profiles=[LADDER[0], short]).result["rung"] == 1
+    result = plan(gpu_type="a6000", gpu_count=2, profiles=[LADDER[0]]).result
+    assert (result["rung"], result["verdict"]) == (0, "FAIL")
+
+
+def test_a_wrong_option_of_a_rung_is_named_with_the_rung() -> None:
+    ended = plan(gpu_type="a6000", gpu_count=2, profiles=[{"name": "odd", "options": {"context_lenght": 1}}])
+    assert ended.rc == 1 and "odd" in ended.result["msg"] and "context_length" in ended.result["msg"]

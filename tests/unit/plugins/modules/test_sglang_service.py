@@ -283,3 +283,29 @@ def test_a_good_configuration_that_is_lost_is_not_restored_over_itself(options: 
     texts = {role: Path(path).read_text(encoding="utf-8") for role, path in keep["files"].items()}
     ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [], 0, keep["names"])
     assert service(options, lost=lost(good, "gpu_occupied")).rc == 1
+
+
+def test_a_rung_that_the_plan_refuses_is_passed_over(options: dict[str, t.Any], unit: StandinUnit) -> None:
+    ended = service({**options, "fallback_config_texts": [SMALL], "unfit": {"0": "state of 48 requests"}})
+    assert ended.result["rung"] == 1 and "1024" in config(options)
+    assert ended.result["failed_rungs"] == {"0": "state of 48 requests"}
+
+
+def test_after_a_roll_back_nothing_is_tried_again_unless_asked(options: dict[str, t.Any], unit: StandinUnit) -> None:
+    good = service(options)
+    keep = good.result["keep"]
+    texts = {role: Path(path).read_text(encoding="utf-8") for role, path in keep["files"].items()}
+    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [], 0, keep["names"])
+    wanted = {**options, "config_text": SMALL, "fallback_config_texts": [CONFIG.replace("8192", "512")]}
+    first = service(wanted)
+    second = service(wanted, lost=lost(first, "graph_capture_oom"))
+    assert second.result["rung"] == 1
+    third = service(wanted, lost=lost(second, "graph_capture_oom"))
+    assert third.result["rung"] == -1 and "8192" in config(options)
+    note_start(options, unit)
+    again = service(wanted)
+    assert again.result["rung"] == -1 and not again.result["changed"] and sorted(again.result["failed_rungs"]) == ["0", "1"]
+    assert service(wanted, retry=True, _ansible_check_mode=True).result["rung"] == 0
+    # Once nothing runs, all is tried anew.
+    unit.set(ActiveState="failed", MainPID="0")
+    assert service(wanted).result["rung"] == 0

@@ -137,3 +137,12 @@ def test_what_the_deployment_will_do_is_no_obstacle() -> None:
 def test_all_findings_are_reported_at_once() -> None:
     found = sentences(dataclasses.replace(WANTED, lane="cu14", gpus=5, tp_size=4), errors={"model": "hub: no answer"}, model={})
     assert found.count(" | ") == 3
+
+
+def test_the_rung_that_the_plan_begins_with_is_named() -> None:
+    rungs = [{"name": "speculation", "passed_over": "48 requests need 17.2 GiB"}, {"name": "plain", "passed_over": ""}]
+    plan = {"verdict": "OK", "rung": 1, "rungs": rungs, "max_total_num_tokens": 244332, "max_running_requests": 8}
+    found = [finding for finding in preflight.findings(WANTED, dataclasses.replace(SEEN, plan=plan)) if finding.subject == "memory"]
+    assert [finding.state for finding in found] == [preflight.NOTE, preflight.OK]
+    assert found[0].sentence == "Rung 'speculation' is passed over: 48 requests need 17.2 GiB"
+    assert found[1].sentence == "OK: rung 'plain': 244,332 tokens, 8 requests"

@@ -33,3 +33,9 @@ def test_every_phase_has_a_line() -> None:
 def test_before_the_container_exists_the_later_phases_say_so() -> None:
     lines = summary_lines("kpro5", {"container": {"running": False}}, [], 150.0)
     assert sum("after creation" in line for line in lines) == 5
+
+
+def test_the_rung_that_runs_and_what_was_given_up_are_named() -> None:
+    service = {**RESULTS["service"], "rung_name": "no speculation", "given_up": ["speculation: out of memory in graph capture"]}
+    line = summary_lines("kpro5", {**RESULTS, "service": service}, PHASES, 150.0)[5]
+    assert "rung 'no speculation' (given up: speculation: out of memory in graph capture)" in line
