@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -16,7 +17,10 @@ NAME = "status.json"
 
 
 class JobStatus:
-    """Writes and reads ``status.json`` of a job's folder; each write replaces the file whole."""
+    """Writes and reads ``status.json`` of a job's folder; each write replaces the file whole.
+
+    One thread at a time writes: who tells progress in a thread ends it before the job's end is written.
+    """
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, NAME)
@@ -46,14 +50,19 @@ class JobStatus:
         found["age_s"] = time.clock_gettime(time.CLOCK_BOOTTIME) - found.pop("boot_s", 0.0)
         return found
 
+    def report(self, found: t.Mapping[str, t.Any]) -> None:
+        """Note that an end, as :meth:`read` gave it, was told to a caller; others who wait for the same job still find it."""
+        values = {name: value for name, value in found.items() if name != "age_s"}
+        self._write({**values, "reported": True}, age_s=float(found["age_s"]))
+
     def clear(self) -> None:
         """Forget what was written."""
-        if os.path.exists(self._path):
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
 
-    def _write(self, values: dict[str, t.Any]) -> None:
-        values["boot_s"] = time.clock_gettime(time.CLOCK_BOOTTIME)
-        draft = f"{self._path}.new"
+    def _write(self, values: dict[str, t.Any], age_s: float = 0.0) -> None:
+        values["boot_s"] = time.clock_gettime(time.CLOCK_BOOTTIME) - age_s
+        draft = f"{self._path}.{os.getpid()}.new"
         with open(draft, "w", encoding="utf-8") as file:
             json.dump(values, file)
         os.replace(draft, self._path)

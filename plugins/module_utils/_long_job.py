@@ -9,6 +9,7 @@ A module's own code is gone when the module returns, so the worker's modules are
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import importlib
 import io
 import json
@@ -26,6 +27,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
 
 PACKAGE = "ansible_collections.kpro.llm.plugins.module_utils"
 RUN_DIRECTORY = "/run/kpro-llm"
+JOB_NAME = "job.json"
 # An end is reported once, to the call that was waiting; one that nobody took belongs to an earlier run.
 STALE_END_S = 60.0
 LOOK_S = 0.2
@@ -59,20 +61,34 @@ class LongJob:
         """Tell whether the unit is at work."""
         return self._systemd.state().active_state in ("active", "activating", "deactivating")
 
-    def start(self, entry: str, job: t.Mapping[str, t.Any], description: str) -> None:
+    def job(self) -> dict[str, t.Any]:
+        """Return what the running job, or the last one since the boot, was told to do; empty if there was none."""
+        try:
+            with open(os.path.join(self.folder, JOB_NAME), encoding="utf-8") as file:
+                return dict(json.load(file))
+        except (OSError, ValueError):
+            return {}
+
+    def start(self, entry: str, job: t.Mapping[str, t.Any], description: str, properties: t.Sequence[str] = ()) -> None:
         """Start ``main(folder)`` of the module_utils file ``entry`` in the unit; a running unit is left as it is.
 
+        :param properties: further properties of the unit, like ``TimeoutStopSec=20``.
         :raises KproError: if systemd refuses.
         """
-        if self.running():
-            return
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        # Two runs may get here at the same moment: the second one has to find the unit of the first, not write over its job.
+        with open(os.path.join(self.folder, "start.lock"), "wb") as one_at_a_time:
+            fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+            if not self.running():
+                self._start(entry, job, [f"--description={description}", *(f"--property={value}" for value in ("Type=exec", *properties))])
+
+    def _start(self, entry: str, job: t.Mapping[str, t.Any], options: t.Sequence[str]) -> None:
         self._status.clear()
         archive = os.path.join(self.folder, "worker.pyz")
         _write_private(archive, worker_archive(entry))
-        _write_private(os.path.join(self.folder, "job.json"), json.dumps(job).encode())
+        _write_private(os.path.join(self.folder, JOB_NAME), json.dumps(job).encode())
         self._command.run(["systemctl", "reset-failed", self.unit])
-        argv = ["systemd-run", "--quiet", f"--unit={self.unit}", f"--description={description}", "--property=Type=exec"]
+        argv = ["systemd-run", "--quiet", f"--unit={self.unit}", *options]
         answer = self._command.run([*argv, sys.executable or "/usr/bin/python3", "-I", archive, self.folder])
         if answer.rc != 0 and not self.running():
             raise KproError(f"unit {self.unit}", f"systemd did not start it ({answer.last_error_line})", "See systemctl status there")
@@ -102,10 +118,11 @@ class LongJob:
     def unread(self) -> bool:
         """Tell whether an end waits that no call has reported yet."""
         found = self._status.read()
-        return bool(found and found["state"] != "running" and found["age_s"] < STALE_END_S)
+        return bool(found and found["state"] != "running" and not found.get("reported") and found["age_s"] < STALE_END_S)
 
     def _ended(self, found: dict[str, t.Any]) -> JobAnswer:
-        self._status.clear()
+        # It stays, for another run that waits for the same job, until the next start.
+        self._status.report(found)
         if found["state"] == "failed":
             raise KproError(found["what"], found["reason"], found["remedy"], **found["details"])
         return JobAnswer(True, result=found["result"])

@@ -237,6 +237,21 @@ def sandbox(run: Run, lane: Lane, *, everything: bool) -> None:
     run.step(SANDBOX_STEPS[2], [tools / "molecule", "test", "--scenario-name", "default"], env=env, live=True)
 
 
+def index(run: Run, lane: Lane) -> None:
+    """What is held against the package index of today, side by side: each of the two waits for it most of the time."""
+    with ThreadPoolExecutor(2) as pool:
+        for done in (pool.submit(differential, run, lane), pool.submit(locks, run)):
+            done.result()
+
+
+def locks(run: Run) -> None:
+    """Each engine lane's lock files: they still resolve, are complete, hashed and wheels only, and uv plans their installation (40 s)."""
+    wheels = CACHE / "wheels" if os.geteuid() else Path(os.environ.get("KPRO_SANDBOX_DIR") or "/var/lib/kpro-sandbox") / "cache" / "wheels"
+    with tempfile.TemporaryDirectory() as folder:
+        if run.step("lock files: wheels of the CPU lane", [sys.executable, ROOT / "tests/sandbox/engine/wheelhouse", folder, "--cache", wheels]):
+            run.step("lock files", [sys.executable, ROOT / "tests/locks/check", "--wheelhouse", folder])
+
+
 def differential(run: Run, lane: Lane) -> None:
     """The memory plan beside the engine's own functions, taken out of the wheels of the package index (under a minute)."""
     tools = lanes.environment(lane, "dev") / "bin"
