@@ -14,6 +14,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._service_plan import Serv
 from ansible_collections.kpro.llm.plugins.module_utils._service_text import (
     API_KEY_PLACEHOLDER,
     DIGEST_NAME,
+    quoted_for_yaml,
     settings_text,
     texts_digest,
     without_digest_line,
@@ -49,7 +50,7 @@ def given_texts(params: t.Mapping[str, t.Any], config: str, key: str) -> dict[st
     missing = [f"{role}_text" for role in TEXTS if params[f"{role}_text"] is None]
     if missing:
         raise KproError("kpro.llm.sglang_service", f"state=started needs {', '.join(missing)}", "Render the templates of the role sglang_server")
-    return {**{role: params[f"{role}_text"] for role in TEXTS}, "config": config.replace(API_KEY_PLACEHOLDER, key)}
+    return {**{role: params[f"{role}_text"] for role in TEXTS}, "config": config.replace(API_KEY_PLACEHOLDER, quoted_for_yaml(key))}
 
 
 def wanted_service(texts: t.Mapping[str, str], key: str, paths: t.Mapping[str, str], group: str, *, force_restart: bool = False) -> ServiceWanted:
@@ -75,7 +76,8 @@ def wanted_service(texts: t.Mapping[str, str], key: str, paths: t.Mapping[str, s
 
 def plan_diff(changes: t.Sequence[Change], wanted: ServiceWanted) -> list[dict[str, str]]:
     """Return the diff of each step for Ansible, without secrets."""
-    known = [(file.text or "").strip() for file in wanted.files if file.secret]
+    keys = [(file.text or "").removesuffix("\n") for file in wanted.files if file.secret]
+    known = [form for key in keys for form in (key, quoted_for_yaml(key))]
     secret_roles = {file.role for file in wanted.files if file.secret}
     entries = []
     for change in changes:
@@ -93,14 +95,25 @@ def plan_diff(changes: t.Sequence[Change], wanted: ServiceWanted) -> list[dict[s
 
 
 def api_key(params: t.Mapping[str, t.Any], present: ServicePresent) -> str:
-    """Return the key to use; a new one is made here if there is none yet, and kept once the plan is carried out."""
+    """Return the key to use; a new one is made here if there is none yet, and kept once the plan is carried out.
+
+    :raises KproError: if the given one can't be used.
+    """
     source = params["api_key_source"]
     if source == "none":
         return ""
     if source == "given":
         if not params["api_key"]:
             raise KproError("API key", "api_key_source=given needs api_key", 'Give a key, or say "generated" or "none"')
-        return str(params["api_key"])
+        return _checked(str(params["api_key"]))
     kept = present.files.get("api_key")
     # A fixed beginning: a key that begins with a dash would be taken for an option by the engine.
     return (kept.text or "").strip() if kept and (kept.text or "").strip() else f"kpro-{secrets.token_hex(24)}"
+
+
+def _checked(key: str) -> str:
+    if not key.isascii() or not key.isprintable() or key != key.strip():
+        raise KproError("API key", "a client can send it in an HTTP header only as printable ASCII without blanks around it", "Give another one")
+    if key.startswith("-"):
+        raise KproError("API key", "it begins with a dash, and the engine would take it for an option", "Give another one")
+    return key

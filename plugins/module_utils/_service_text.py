@@ -63,6 +63,22 @@ def quoted_for_systemd(value: str) -> str:
     return '"' + re.sub(r'(["\\$`])', r"\\\1", value) + '"'
 
 
+def quoted_for_yaml(value: str) -> str:
+    """Return what stands for a text between YAML's double quotes, whatever the text; only printable ASCII comes out (YAML 1.2, 5.7)."""
+    return "".join(_yaml_character(character) for character in value)
+
+
+def _yaml_character(character: str) -> str:
+    number = ord(character)
+    if character in '"\\':
+        return f"\\{character}"
+    if 0x20 <= number < 0x7F:
+        return character
+    if number <= 0xFF:
+        return f"\\x{number:02X}"
+    return f"\\u{number:04X}" if number <= 0xFFFF else f"\\U{number:08X}"
+
+
 def texts_digest(texts: t.Mapping[str, str]) -> str:
     """Return one SHA-256 (hex) over named texts; comments and the order of names do not count."""
     digest = hashlib.sha256()
