@@ -17,6 +17,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_observe import Observer
 from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, PveError
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
+from ansible_collections.kpro.llm.plugins.module_utils._pve_raw_wanted import add_lines
 from ansible_collections.kpro.llm.plugins.module_utils._pve_tasks import Tasks
 
 WRITE_TRIES = 3
@@ -60,6 +61,9 @@ class Applier:
                 steps = [change.action[1:] for change in group]
                 if name == "set":
                     self._write(dict(steps))
+                    continue
+                if name == "raw":
+                    self._edit_raw(steps)
                     continue
                 for step in steps:
                     getattr(self, f"_do_{name}")(*step)
@@ -148,12 +152,15 @@ class Applier:
         remedy = "Stop the container first, or allow a restart with restart: true" if text.is_hotplug_refusal(error.reason) else ""
         raise PveError(what, f"{error.reason} ({state})", remedy) from error
 
-    def _do_raw(self, line: tuple[str, str]) -> None:
+    def _edit_raw(self, steps: t.Sequence[tuple[str, tuple[str, str]]]) -> None:
+        """Take raw lines out of the file and add others, in one edit of the file that was read."""
         if self._host is None:
-            raise KproError(f"raw line '{line[0]}'", "the API can't remove it, only an edit of the file on the node", "Use the way through pvesh")
+            raise KproError(f"raw line '{steps[0][1][0]}'", "the API can't change it, only an edit of the file on the node", "Use the way through pvesh")
         present = self._observer.present(self._vmid)
+        gone = [line for what, line in steps if what == "remove"]
+        new = [line for what, line in steps if what == "add"]
         digest = present.config.digest if present else ""
-        self._host.edit_config(self._vmid, digest, lambda content: _pve_raw.remove_lines(content, [line]))
+        self._host.edit_config(self._vmid, digest, lambda content: add_lines(_pve_raw.remove_lines(content, gone), new))
 
     def _do_resize(self, disk: str, size: str) -> None:
         params = {"disk": disk, "size": size}

@@ -57,6 +57,7 @@ class LxcContainer:
         self._observer = Observer(api, node, host, gpus, command)
         self._tasks = Tasks(api, node, waits.task_s)
         self._applier = Applier(declared.vmid, node, api, self._tasks, self._observer, host, waits.shutdown_s)
+        self._on_node = host is not None
         self._command = command
         self._waits = waits
 
@@ -69,20 +70,23 @@ class LxcContainer:
         check_declared(self._declared)
         facts = self._settled_facts(check_mode)
         plan = make_plan(self._declared, facts)
-        self._check_rights(plan, facts)
+        self._check_way(plan, facts)
         if plan.changes and not check_mode:
             self._applier.apply(plan.changes)
             facts = self._verified()
         address = self._declared_address(facts) if check_mode and plan.changes else self._wait_until_usable(facts)
         return self._result(plan, facts, address, (*notes, *self._applier.notes))
 
-    def _check_rights(self, plan: LxcPlan, facts: Facts) -> None:
+    def _check_way(self, plan: LxcPlan, facts: Facts) -> None:
+        """Stop before the first step if the way to the API does not lead to all of them."""
         keys = facts.present.config.keys if facts.present else {}
         level = keys.get("unprivileged") == "1" if facts.present else self._declared.unprivileged
         settings = {change.action[1]: change.action[2] for change in plan.changes if change.action[0] == "set"}
         for change in plan.changes:
             settings |= change.action[1] if change.action[0] == "create" else {}
         rights.check_rights(self._api.user, rights.root_only(keys, settings, level))
+        if not self._on_node:
+            rights.check_place(change.sentence for change in plan.changes if change.action[0] in rights.NODE_ONLY)
 
     def _settled_facts(self, check_mode: bool) -> Facts:
         """Observe; a creation that still runs (a run that was cut off) is waited for first."""

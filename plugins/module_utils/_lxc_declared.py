@@ -14,6 +14,7 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, device_path, is_nvidia_node, nodes_for
+from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import RawLine
 
 OWNER_TAG = "kpro-llm"
 DEVICE_MODE = re.compile(r"^0[0-7]{3}$")
@@ -43,6 +44,7 @@ class Declared:
     :param scalars: plain configuration keys with their values.
     :param network: parts of net0 (None: take the part out).
     :param devices: further device nodes with their properties.
+    :param raw_lines: raw ``lxc.*`` lines; of each key among them these are all that it has.
     """
 
     vmid: int
@@ -65,6 +67,7 @@ class Declared:
     restart: bool = False
     share_gpus: bool = False
     require_devices: bool = True
+    raw_lines: tuple[RawLine, ...] = ()
 
     @property
     def name(self) -> str:
@@ -86,7 +89,9 @@ def check_declared(declared: Declared) -> None:
         if targets.count(target) > 1:
             raise KproError(f"mount {mount.target}", "it is declared twice")
     for key in declared.scalars:
-        if key in ("unprivileged", "rootfs") or cfg.NUMBERED.match(key) or key.startswith("lxc."):
+        if key.startswith("lxc."):
+            raise KproError(f"option '{key}'", "it is a raw line, not a key of Proxmox", f"Write '{key}: ...' into raw_lines")
+        if key in ("unprivileged", "rootfs") or cfg.NUMBERED.match(key):
             raise KproError(f"option '{key}'", "it has an option of its own, or can't be set through the API", "Use that option")
     for mode in (declared.device_mode, *(extra["mode"] for extra in declared.devices or () if "mode" in extra)):
         if not DEVICE_MODE.match(mode):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._lxc_holders import GpuProcess
 from ansible_collections.kpro.llm.plugins.module_utils._pve_config import Config
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, Guest
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import FileState
@@ -33,13 +34,17 @@ class Present:
 
 @dataclasses.dataclass(frozen=True)
 class Elsewhere:
-    """A guest of the cluster with the wanted id that is not a container on this node."""
+    """A guest of the cluster with the wanted id that is not a container on this node.
+
+    :param obstacles: what stands in the way of its migration to this node, one sentence each.
+    """
 
     vmid: int
     kind: str
     node: str
     name: str = ""
     running: bool = False
+    obstacles: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Facts:
     :param guests: the other guests of the node.
     :param paths: what is at the paths that matter (device nodes, sources of mounts).
     :param inside: what is at the passed device nodes' paths in the running container.
+    :param holders: processes of the container that have a GPU open.
     :param majors: character device majors and their drivers.
     :param bridges: whether the declared bridges exist.
     :param storages: storages of the node (only if a container is to be made).
@@ -67,6 +73,7 @@ class Facts:
     guests: tuple[Guest, ...] = ()
     paths: t.Mapping[str, FileState] | None = None
     inside: t.Mapping[str, FileState] = dataclasses.field(default_factory=dict)
+    holders: tuple[GpuProcess, ...] = ()
     majors: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
     bridges: t.Mapping[str, bool] = dataclasses.field(default_factory=dict)
     storages: Rows = ()

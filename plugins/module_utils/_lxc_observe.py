@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils import _lxc_moving as moving
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_gpus as gpu_rules
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
@@ -105,7 +106,14 @@ class Observer:
         if row is None or (row.get("type") == "lxc" and row.get("node") == self._node):
             return None
         running = row.get("status") == "running"
-        return Elsewhere(vmid, str(row.get("type")), str(row.get("node")), str(row.get("name") or ""), running)
+        kind, node = str(row.get("type")), str(row.get("node"))
+        return Elsewhere(vmid, kind, node, str(row.get("name") or ""), running, self._obstacles(vmid, node) if kind == "lxc" else ())
+
+    def _obstacles(self, vmid: int, node: str) -> tuple[str, ...]:
+        if self._host is None:
+            return ()
+        config = cfg.read_config_file(self._host.guest_file(node, vmid))
+        return tuple(moving.obstacles(config, self._node, {path: self._host.look(path) for path in moving.passed_paths(config)}))
 
     def _with_stores(self, declared: Declared, facts: Facts) -> Facts:
         facts = dataclasses.replace(facts, storages=self._api.get(f"/nodes/{self._node}/storage") or ())
@@ -146,6 +154,7 @@ class Observer:
             guests=self._guests(declared.vmid) if declared.gpus is not None else (),
             paths={path: self._host.look(path) for path in paths},
             inside={path: self._host.look_inside(pid, path) for path in passed} if pid else {},
+            holders=self._host.gpu_processes(declared.vmid) if facts.present and facts.present.running and declared.gpus is not None else (),
             majors=read_majors(self._host.majors_text()),
             bridges={bridge: self._host.has_bridge(bridge)} if bridge else {},
         )

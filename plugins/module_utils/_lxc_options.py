@@ -10,6 +10,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared, Mount
+from ansible_collections.kpro.llm.plugins.module_utils._pve_raw_wanted import read_line
 
 SCALARS = {"hostname": "hostname", "cores": "cores", "memory_mib": "memory", "swap_mib": "swap", "onboot": "onboot", "description": "description"}
 NAME_KEYS = ("nameserver", "searchdomain")
@@ -46,6 +47,7 @@ def argument_spec() -> dict[str, t.Any]:
         "device_mode": {"type": "str", "default": "0666"},
         "devices": {"type": "list", "elements": "dict", "options": device},
         "options": {"type": "dict", "default": {}},
+        "raw_lines": {"type": "list", "elements": "str", "default": []},
         "task_timeout_s": {"type": "int", "default": 600},
         "shutdown_timeout_s": {"type": "int", "default": 180},
         "ready_timeout_s": {"type": "int", "default": 120},
@@ -81,6 +83,7 @@ def declared_from(params: t.Mapping[str, t.Any]) -> Declared:
         devices=None if devices is None else tuple({k: str(v) for k, v in device.items() if v is not None} for device in devices),
         template=params["template"] or "",
         storage=params["storage"] or "",
+        raw_lines=tuple(read_line(line) for line in params["raw_lines"]),
     )
 
 

@@ -13,6 +13,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _lxc_checks as checks
+from ansible_collections.kpro.llm.plugins.module_utils import _lxc_holders as holding
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_stores as stores
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
@@ -22,6 +23,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Facts, 
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, device_path
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import root_ids
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import RawLine, split_raw
+from ansible_collections.kpro.llm.plugins.module_utils._pve_raw_wanted import edit_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +65,8 @@ def _plan_elsewhere(declared: Declared, facts: Facts) -> LxcPlan:
             "Choose another id for the container",
         )
     sentence = f"Container {declared.vmid} lives on {other.node}, the play says {facts.node}; nothing was done there"
-    return LxcPlan(notes=(f"{sentence}. Name {other.node} as its node, or migrate it first",))
+    advice = f"{sentence}. Name {other.node} as its node, or migrate it first ('pct migrate {declared.vmid} {facts.node} --restart' there)"
+    return LxcPlan(notes=(advice, *(f"In the way of a migration: {obstacle}" for obstacle in other.obstacles)))
 
 
 def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:
@@ -97,6 +100,7 @@ def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:
             ("create", parameters),
         )
     )
+    changes += _declared_raw(declared, ())
     if declared.state == "started":
         changes.append(_start(declared))
     return LxcPlan(tuple(changes), tuple(note for note in (*notes, *folder_notes) if note), gpus)
@@ -115,13 +119,19 @@ def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan
     resize, size_notes = _resize(declared, present)
     stale = checks.stale_devices(present, facts) if gpus is not None else {}
     waiting = tuple(sorted({*_waiting(declared, facts, present, settings), *stale}))
+    raw_work = [*(_remove_raw(declared, line, reason) for line, reason in raw.replaced), *_declared_raw(declared, raw.kept)]
     work = [
         *_make_folders(folders, root_ids(unprivileged, present.config.raw)),
-        *(_replace_raw(declared, line, reason) for line, reason in raw.replaced),
+        *raw_work,
         *(_set(declared, setting, gpus or ()) for setting in settings),
         *resize,
     ]
-    changes, waits = _with_power(declared, present, work, waiting, bool(raw.replaced))
+    late = ("dev[n]",) * bool(raw.replaced) + ("raw lines",) * (len(raw_work) > len(raw.replaced))
+    changes, waits = _with_power(declared, facts, present, work, waiting, late)
+    if any(change.action[0] == "stop" for change in changes):
+        notes.append(holding.ends_with_restart(declared.name, facts.holders))
+    elif adopted:
+        notes += holding.started_by_hand(declared.vmid, facts.node, facts.holders)
     if changes:
         checks.check_lock(declared, present)
         notes += _check_result(declared, facts, present, settings)
@@ -140,23 +150,28 @@ def _plan_removal(declared: Declared, present: Present) -> LxcPlan:
     return LxcPlan((*stop, Change(f"Remove {declared.name} with its volumes", before, None, ("destroy",))))
 
 
-def _with_power(declared: Declared, present: Present, work: list[Change], waiting: tuple[str, ...], raw_lines: bool) -> tuple[list[Change], tuple[str, ...]]:
-    """Put stop and start around the work where they are due; return the steps and the keys that wait for a restart."""
+def _with_power(
+    declared: Declared, facts: Facts, present: Present, work: list[Change], waiting: tuple[str, ...], raw: tuple[str, ...]
+) -> tuple[list[Change], tuple[str, ...]]:
+    """Put stop and start around the work where they are due; return the steps and the keys that wait for a restart.
+
+    :param raw: what raw lines are edited for; a running container does not show whether it was started with them, so that such
+        an edit never waits.
+    """
     if declared.state == "stopped":
         return ([_stop(declared, "as declared"), *work] if present.running else work), ()
     if not present.running:
         return ([*work, _start(declared)] if declared.state == "started" else work), ()
-    if not (waiting or raw_lines):
+    if not (waiting or raw):
         return work, ()
     if declared.restart:
-        late = (*(("dev[n]",) if raw_lines else ()), *waiting)
-        return [_stop(declared, f"to apply {', '.join(late)}"), *work, _start(declared)], ()
-    if raw_lines:
-        raise KproError(
-            declared.name,
-            "it passes NVIDIA devices by raw lxc lines, and replacing them by dev[n] needs a stop and a start",
-            "Allow it with restart: true, or stop the container first",
-        )
+        return [_stop(declared, f"to apply {', '.join((*raw, *waiting))}"), *work, _start(declared)], ()
+    if raw:
+        reason = "its raw lxc lines have to change, which needs a stop and a start"
+        if "dev[n]" in raw:
+            reason = "it passes NVIDIA devices by raw lxc lines, and replacing them by dev[n] needs a stop and a start"
+        by_hand = "".join(f". {sentence}" for sentence in holding.started_by_hand(declared.vmid, facts.node, facts.holders))
+        raise KproError(declared.name, reason + by_hand, "Allow it with restart: true, or stop the container first")
     return work, waiting
 
 
@@ -222,9 +237,18 @@ def _set(declared: Declared, setting: cfg.Setting, gpus: t.Sequence[Gpu]) -> Cha
     return Change(f"Set {setting.key} of {declared.name}{label}", setting.before, setting.after, action)
 
 
-def _replace_raw(declared: Declared, line: RawLine, reason: str) -> Change:
+def _remove_raw(declared: Declared, line: RawLine, reason: str) -> Change:
     text = f"{line[0]}: {line[1]}"
-    return Change(f"Remove the raw line '{text}' of {declared.name} ({reason})", text, None, ("raw", line))
+    return Change(f"Remove the raw line '{text}' of {declared.name} ({reason})", text, None, ("raw", "remove", line))
+
+
+def _declared_raw(declared: Declared, stored: t.Sequence[RawLine]) -> list[Change]:
+    edit = edit_for(stored, declared.raw_lines)
+    new = [(f"{key}: {value}", ("raw", "add", (key, value))) for key, value in edit.new]
+    return [
+        *(_remove_raw(declared, line, f"not among the declared lines of {line[0]}") for line in edit.gone),
+        *(Change(f"Add the raw line '{text}' to {declared.name}", None, text, action) for text, action in new),
+    ]
 
 
 def _start(declared: Declared) -> Change:

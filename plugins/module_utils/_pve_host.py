@@ -10,11 +10,14 @@ import fcntl
 import hashlib
 import os
 import pathlib
+import re
 import stat
 import time
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import ProcessFiles
+from ansible_collections.kpro.llm.plugins.module_utils._lxc_holders import GpuProcess, short_command, started_by_service
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import FileState
 
 LOCK_WAIT_S = 10.0  # as PVE::LXC::Config::lock_config waits
@@ -74,6 +77,26 @@ class Host:
     def majors_text(self) -> str:
         """Return ``/proc/devices``."""
         return self._at("/proc/devices").read_text(encoding="utf-8")
+
+    def gpu_processes(self, vmid: int) -> tuple[GpuProcess, ...]:
+        """Return the processes of a container that have an NVIDIA device node open."""
+        found = []
+        for holder in ProcessFiles(str(self._at("/proc"))).holders():
+            if holder.container == vmid:
+                place = self._at(f"/proc/{holder.pid}")
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    ids = re.search(r"^NSpid:\s+(.*)$", (place / "status").read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+                    argv = (place / "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+                    inside = int(ids[1].split()[-1]) if ids else holder.pid
+                    command = short_command([word for word in argv if word]) if any(argv) else holder.name
+                    found.append(GpuProcess(holder.pid, inside, command, started_by_service(holder.unit or ""), holder.nodes))
+        return tuple(found)
+
+    def guest_file(self, node: str, vmid: int) -> str:
+        """Return the configuration file of a container of any node of the cluster, empty if it has moved meanwhile."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self._pve / "nodes" / node / "lxc" / f"{vmid}.conf").read_text(encoding="utf-8", errors="surrogateescape")
+        return ""
 
     def guest_files(self, kind: str) -> dict[int, str]:
         """Return the configuration files of this node's containers (``lxc``) or VMs (``qemu-server``) by id."""

@@ -63,6 +63,11 @@ def remove_lines(text: str, gone: t.Iterable[RawLine]) -> str:
     return "".join(kept + lines[end:])
 
 
+def is_nvidia_line(line: RawLine) -> bool:
+    """Tell whether a line passes NVIDIA device nodes, by a mount or by a rule for their fixed major."""
+    return _is_nvidia_mount(line) or _rule_major(line) == NVIDIA_MAJOR or (line[0] == "lxc.hook.mount" and "nvidia" in line[1])
+
+
 def _raw_of(line: str) -> RawLine | None:
     match = re.match(r"^(lxc\.[a-z0-9_.\-]+)\s*[:=]\s*(.*?)\s*$", line)
     return (match[1], " ".join(match[2].split())) if match else None

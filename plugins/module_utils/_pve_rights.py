@@ -16,6 +16,8 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as p
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 
 ROOT = "root@pam"
+# Steps of a plan for which the API has no call: folders of the node, raw lines of the file.
+NODE_ONLY = frozenset({"folder", "raw"})
 
 
 def root_only(before: t.Mapping[str, str | None], after: t.Mapping[str, str | None], unprivileged: bool) -> dict[str, str]:
@@ -55,6 +57,20 @@ def check_rights(user: str, found: t.Mapping[str, str]) -> None:
         f"only {ROOT} itself may set {'it' if len(found) == 1 else 'them'}, and the {kind} is not that user, whatever its roles",
         f"Run the module on the node over SSH (without api_host), or log in with the password of {ROOT}",
     )
+
+
+def check_place(steps: t.Iterable[str]) -> None:
+    """Stop before anything is sent if a plan made over the network has steps that only the node itself can do.
+
+    :raises KproError: naming them.
+    """
+    found = list(steps)
+    if found:
+        raise KproError(
+            "; ".join(found),
+            "the API can't do that, it takes access to the node's files",
+            "Run the module on the node over SSH (without api_host), where it goes through pvesh",
+        )
 
 
 def _only_nesting(before: str | None, after: str | None) -> bool:

@@ -192,9 +192,19 @@ options:
   options:
     description:
       - Further plain keys of the configuration with their values, for example C(cpulimit), C(timezone) or C(protection).
-      - Raw C(lxc.*) keys can't be set, Proxmox's API has no way for them; those in the file stay, except NVIDIA ones.
     type: dict
     default: {}
+  raw_lines:
+    description:
+      - Raw C(lxc.*) lines of the configuration file, for what Proxmox has no key for.
+      - Of each key that is named here these lines are all that it has, others of it are removed. Lines of other keys stay,
+        except NVIDIA ones if O(gpus) is given.
+      - Proxmox's API has no way for them. They are written into the file on the node, under Proxmox's own lock and only while the
+        container is down, so that a running one has to be restarted (O(restart)). Over https they are refused.
+      - Keys that Proxmox would drop, and lines for NVIDIA devices, are refused.
+    type: list
+    elements: str
+    default: []
   adopt:
     description: Whether a container with this id that is not ours may be taken over.
     type: bool
@@ -289,6 +299,13 @@ EXAMPLES = r"""
     gpus: [GPU-11111111-2222-3333-4444-555555555555]
     node_gpus: "{{ gpu_node__result['gpus'] }}"
     adopt: true
+    restart: true
+
+- name: Lift a limit that Proxmox has no key for
+  kpro.llm.lxc_container:
+    vmid: 129
+    raw_lines:
+      - "lxc.prlimit.memlock: unlimited"
     restart: true
 
 - name: Remove the container

@@ -135,6 +135,15 @@ class LxcNode:
         (self.root / f"proc/{pid}/root/dev").mkdir(parents=True, exist_ok=True)
         self.device(f"proc/{pid}/root/dev/{device}", major, minor)
 
+    def holds_gpu(self, pid: int, inside: int, *argv: str, vmid: int = 129) -> None:
+        """Have a process of a container hold the first GPU's device node."""
+        self.file(f"proc/{pid}/cgroup", f"0::/lxc/{vmid}/ns/init.scope\n")
+        self.file(f"proc/{pid}/status", f"Name:\t{argv[0]}\nUid:\t100000\t100000\t100000\t100000\nNSpid:\t{pid}\t{inside}\n")
+        self.file(f"proc/{pid}/cmdline", "\0".join(argv) + "\0")
+        self.file(f"proc/{pid}/comm", argv[0])
+        (self.root / f"proc/{pid}/fd").mkdir()
+        (self.root / f"proc/{pid}/fd/3").symlink_to("/dev/nvidia0")
+
     def device(self, path: str, major: int, minor: int) -> None:
         """Make a character device node."""
         os.mknod(self.root / path, stat.S_IFCHR | 0o666, os.makedev(major, minor))

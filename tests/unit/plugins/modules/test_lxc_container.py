@@ -11,6 +11,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import failure_case
 from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import GPUS, NVIDIA_NODES, LxcNode, stand_in
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes device nodes and gives folders away")
@@ -179,7 +180,7 @@ def test_a_dhcp_address_is_waited_for_only_while_it_may_come(node: LxcNode) -> N
         ({"mounts": [{"source": "/srv/a", "target": "srv"}]}, ("target 'srv'", "absolute")),
         ({"mounts": [{"source": "/srv/a", "target": "/m"}, {"source": "/srv/b", "target": "/m/"}]}, ("declared twice",)),
         ({"options": {"memory": 17}}, ("option 'memory'",)),
-        ({"options": {"lxc.idmap": "u 0 1 2"}}, ("option 'lxc.idmap'", "API")),
+        ({"options": {"lxc.idmap": "u 0 1 2"}}, ("option 'lxc.idmap'", "raw_lines")),
         ({"options": {"dev9": "/dev/null"}}, ("option 'dev9'",)),
     ],
 )
@@ -464,6 +465,17 @@ def test_a_container_on_another_node_is_an_answer(node: LxcNode) -> None:
     assert node.writes() == [] and "create" not in result["notes"][0]
 
 
+def test_what_keeps_a_container_from_coming_here_is_named(node: LxcNode) -> None:
+    """LLMX-103, LLMX-081."""
+    node.has(f"{OURS}mp0: /tank/models,mp=/models,ro=1\ndev0: /dev/nvidia7\n", node="node-b")
+    before = node.root / "etc/pve/nodes/node-b/lxc/129.conf"
+    content = before.read_text(encoding="utf-8")
+    result = node.deploy()
+    notes = " ".join(result["notes"])
+    assert "mp0 (/tank/models)" in notes and "shared=1" in notes and f"/dev/nvidia7, which {node.name} does not have" in notes
+    assert node.writes() == [] and before.read_text(encoding="utf-8") == content
+
+
 def test_states(node: LxcNode) -> None:
     assert not as_foretold(node, state="present")["running"]
     node.forget_calls()
@@ -506,6 +518,50 @@ def test_a_hand_made_container_is_taken_over_with_all_it_has(node: LxcNode) -> N
     assert "510" in stale  # LLMX-034
     assert (node.root / "srv/models").stat().st_uid == 0
     assert node.is_running()
+
+
+def test_a_server_started_by_hand_is_named_with_the_command_that_ends_it(node: LxcNode) -> None:
+    node.has(HAND_MADE, running=True)
+    node.holds_gpu(4711, 88, "python3", "-m", "sglang.launch_server", "--api-key", "secret")
+    stopped = refused(node, "python3 -m sglang.launch_server", "/dev/nvidia0", "'pct exec 129 -- kill 88'", "restart: true", adopt=True)
+    assert "secret" not in stopped["msg"]
+    foretold = node.deploy(check=True, adopt=True, restart=True)
+    assert any("The stop of container 129 ends" in note and "process 88" in note for note in foretold["notes"])
+    node.has(f"{OURS.replace('tags: kpro-llm', 'tags: mine')}{NVIDIA}mp0: /srv/models,mp=/srv/models\n", running=True)
+    taken = node.deploy(adopt=True, network=None)
+    assert not taken.get("failed") and any("started by hand" in note and "kill 88" in note for note in taken["notes"]), taken
+    assert node.is_running()
+
+
+def test_raw_lines_are_declared_key_by_key(node: LxcNode) -> None:
+    node.deploy()
+    extra = "lxc.prlimit.memlock: 65536\nlxc.cap.drop: mac_admin\n"
+    node.has(node.config() + extra, running=True)
+    node.forget_calls()
+    lines = ["lxc.prlimit.memlock = unlimited"]
+    refused(node, "raw lxc lines", "restart: true", raw_lines=lines)
+    done = as_foretold(node, raw_lines=lines, restart=True)
+    assert done["plan"][0] == "Stop container 129 to apply raw lines" and done["plan"][-1] == "Start container 129"
+    assert "memlock: unlimited" in node.config() and "65536" not in node.config() and "lxc.cap.drop: mac_admin" in node.config()
+    assert node.is_running()
+
+
+def test_raw_lines_of_a_new_container_are_there_at_its_first_start(node: LxcNode) -> None:
+    made = as_foretold(node, raw_lines=["lxc.prlimit.memlock: unlimited"])
+    assert [sentence.split()[0] for sentence in made["plan"][-3:]] == ["Create", "Add", "Start"]
+    assert "lxc.prlimit.memlock: unlimited" in node.config()
+
+
+def test_a_raw_line_that_proxmox_would_drop_is_refused(node: LxcNode) -> None:
+    refused(node, "raw line 'lxc.foo: 1'", "drops it", raw_lines=["lxc.foo: 1"])
+
+
+def test_nesting_that_a_units_sandbox_needs_is_given(node: LxcNode) -> None:
+    """LLMX-044."""
+    features = failure_case("LLMX-044")["repro"]["features"]
+    node.has(f"{OURS}features: {features}\n", running=True)
+    done = as_foretold(node, restart=True)
+    assert any(sentence.startswith("Set features") for sentence in done["plan"]) and "features: keyctl=1,nesting=1" in node.config()
 
 
 def test_the_mount_hook_of_a_privileged_container_goes(node: LxcNode) -> None:

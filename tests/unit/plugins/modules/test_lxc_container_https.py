@@ -106,7 +106,7 @@ def test_a_login_that_fails_says_why(node: LxcNode, way: dict[str, t.Any], chang
 def test_what_only_the_node_can_do_is_refused_with_the_reason(node: LxcNode, way: dict[str, t.Any]) -> None:
     node.has("hostname: llm\nmemory: 512\nostype: debian\nrootfs: local-zfs:subvol-129-disk-0,size=2G\nlxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind\n")
     result = node.deploy(**way, **PASSWORD, adopt=True, unprivileged=False)
-    assert result["failed"] and "the API can't remove it" in result["msg"] and "pvesh" in result["msg"], result
+    assert result["failed"] and "the API can't do that" in result["msg"] and "pvesh" in result["msg"], result
 
 
 def test_a_creation_that_takes_longer_than_one_run_waits_is_taken_up_by_the_next(node: LxcNode, way: dict[str, t.Any]) -> None:
