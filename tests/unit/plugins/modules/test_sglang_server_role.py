@@ -18,7 +18,6 @@ from pathlib import Path
 
 import jinja2
 import pytest
-import yaml
 
 ROLE = next(parent / "roles" / "sglang_server" for parent in Path(__file__).resolve().parents if (parent / "galaxy.yml").exists())
 
@@ -160,13 +159,3 @@ def test_the_launcher_keeps_keys_out_of_the_log(tmp_path: Path) -> None:
     assert "secret" not in done.stdout + done.stderr
     assert done.stdout.count("child api_key=********") == 2
     assert f"['--config', '{config}']" in done.stdout
-
-
-def test_defaults_and_contract_agree() -> None:
-    specs = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]["main"]["options"]
-    defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
-    required = {name for name, spec in specs.items() if spec.get("required")}
-    assert set(specs) - required == set(defaults)
-    for name, value in defaults.items():
-        if "default" in specs[name]:
-            assert specs[name]["default"] == value, name
