@@ -1,0 +1,74 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which problems of a node's GPUs stand in the way of a deployment, and which only a person should hear of. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import BUS_ID
+
+Values = t.Mapping[str, t.Any]
+_NODE = re.compile(r"/dev/nvidia(\d+)\Z")
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """Sentences about problems, and the GPUs that can be handed on.
+
+    :param in_the_way: problems of the driver as a whole, and of GPUs that are needed.
+    :param others: problems of GPUs that are not needed.
+    :param usable: rows of ``gpu_info`` without a problem of their own.
+    """
+
+    in_the_way: tuple[str, ...]
+    others: tuple[str, ...]
+    usable: tuple[Values, ...]
+
+
+def judge(seen: Values, wanted: t.Any) -> Judgement:
+    """Sort the errors that ``gpu_info`` found by whether the wanted GPUs work without their being settled.
+
+    :param seen: answer of ``gpu_info``.
+    :param wanted: ``all``, a number, or a list of UUIDs and bus addresses.
+    """
+    gpus = [gpu for gpu in seen.get("gpus") or [] if gpu.get("uuid")]
+    errors = [finding for finding in seen.get("findings") or [] if finding["level"] == "error"]
+    slots = [_slot_of(finding["what"], gpus) for finding in errors]
+    healthy = [gpu for gpu in gpus if _slot(gpu.get("bus_id")) not in slots]
+    if isinstance(wanted, (list, tuple)):
+        enough = all(any(_names(choice, gpu) for gpu in healthy) for choice in wanted)
+    else:
+        enough = str(wanted).isdecimal() and len(healthy) >= int(wanted)
+    # A GPU that is lost has no row of its own, so its finding is about the GPUs as such.
+    bearable = [enough and (slot is not None or finding["kind"] == "gpu_lost") for slot, finding in zip(slots, errors, strict=True)]
+    return Judgement(
+        in_the_way=tuple(_sentence(error) for error, fine in zip(errors, bearable, strict=True) if not fine),
+        others=tuple(_sentence(error) for error, fine in zip(errors, bearable, strict=True) if fine),
+        usable=tuple(healthy if enough else gpus),
+    )
+
+
+def _slot(bus_id: t.Any) -> tuple[int, int, int] | None:
+    """Return domain, bus and device of a PCI address; the function counts for nothing, a card is one slot."""
+    match = BUS_ID.match(str(bus_id or "").strip())
+    return (int(match[1] or "0", 16), int(match[2], 16), int(match[3], 16)) if match else None
+
+
+def _slot_of(what: str, gpus: t.Sequence[Values]) -> tuple[int, int, int] | None:
+    """Return the slot of the one GPU that a finding is about, None if it is about more than one."""
+    if node := _NODE.match(what):
+        return next((_slot(gpu.get("bus_id")) for gpu in gpus if gpu.get("minor") == int(node[1])), None)
+    return _slot(what.removeprefix("GPU ")) if what.startswith("GPU ") else None
+
+
+def _names(choice: t.Any, gpu: Values) -> bool:
+    return str(choice) == gpu.get("uuid") or (_slot(choice) is not None and _slot(choice) == _slot(gpu.get("bus_id")))
+
+
+def _sentence(finding: Values) -> str:
+    return KproError(finding["what"], finding["reason"], finding.get("remedy", "")).sentence
