@@ -10,7 +10,10 @@ import re
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
+from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import packages_right
+from ansible_collections.kpro.llm.plugins.module_utils._driver_sources import check_sources
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_blockers import blocker_findings
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import vm_words
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import Flavour, version_key
 
@@ -19,10 +22,6 @@ FIRST_TURING_ID = 0x1E00
 LAST_BRANCH_BEFORE_TURING = 580
 FIRST_OPEN_ONLY_BRANCH = 620
 OUR_TAG = "kpro-llm"
-_DRIVER_PACKAGE = re.compile(
-    r"^(cuda-drivers|firmware-nvidia-|libcuda1|libnvidia-(?!container)|"
-    r"nvidia-(alternative|dkms|driver|headless|kernel|modprobe|open|persistenced|smi|utils)|xserver-xorg-video-nvidia)"
-)
 
 
 def check_version(version: str) -> None:
@@ -32,12 +31,6 @@ def check_version(version: str) -> None:
     """
     if not re.fullmatch(r"\d{3,4}\.\d{2,3}(\.\d{2})?", version):
         raise KproError("driver version", f"'{version}' is no full version such as 580.173.02", "Give all its components")
-
-
-def foreign_packages(dpkg_text: str) -> tuple[str, ...]:
-    """Return installed driver packages, "name version", in the output of ``dpkg-query`` ("status name version" lines)."""
-    rows = (line.split() for line in dpkg_text.splitlines())
-    return tuple(f"{row[1]} {row[2]}" for row in rows if len(row) == 3 and row[0] == "ii" and _DRIVER_PACKAGE.match(row[1]))
 
 
 def wanted_flavour(wanted: Wanted, present: Present) -> Flavour:
@@ -74,59 +67,60 @@ def check_node(wanted: Wanted, present: Present) -> None:
 
     :raises KproError: naming what is in the way.
     """
-    check_sources(wanted, present, "gpu_node__driver_source")
-    vfio = [gpu for gpu in present.pci if gpu.driver == "vfio-pci"]
-    if vfio and len(vfio) == len(present.pci):
-        raise KproError(
-            f"GPU {', '.join(gpu.bus_id + vm_words(gpu) for gpu in vfio)}",
-            "it is bound to vfio-pci, for use in a VM",
-            "Remove it from the VM (hostpci) and from vfio-pci's ids, then reboot the node",
-        )
+    check_sources(wanted, present)
     if not present.pci and present.loaded is None:
         raise KproError("GPU", "no NVIDIA controller is on the PCI bus", "Look at lspci -nn | grep -i nvidia on the node")
+    check_binding(present)
     check_replace(wanted, present)
     check_users(wanted, present)
+
+
+def check_binding(present: Present) -> None:
+    """Refuse GPUs that are given to VMs, and settings of the kernel that keep the driver off them.
+
+    :raises KproError: no GPU is left for us, or the next boot would take one away.
+    """
+    lost = [gpu for gpu in present.pci if gpu.driver == "vfio-pci" or gpu.vms]
+    if lost and len(lost) == len(present.pci):
+        bound = [gpu for gpu in lost if gpu.driver == "vfio-pci"]
+        names = ", ".join(gpu.bus_id + vm_words(gpu) for gpu in (bound or lost))
+        reason = "it is bound to vfio-pci, for use in a VM" if bound else "it is taken away as soon as that VM starts"
+        vfio = [setting for setting in present.settings if setting.kind == "vfio"]
+        ids = f" and from vfio-pci's ids ({'; '.join(f'{each.place}: {each.text}' for each in vfio)})" if vfio else " and from vfio-pci's ids" if bound else ""
+        raise KproError(f"GPU {names}", reason, f"Remove it from the VM (qm set VMID --delete hostpciN){ids}{', then reboot the node' if bound else ''}")
+    blockers = blocker_findings(present.settings, present.pci)
+    if blockers:
+        raise KproError(
+            blockers[0].what, "; ".join(dict.fromkeys(each.reason for each in blockers)), ". ".join(dict.fromkeys(each.remedy for each in blockers))
+        )
 
 
 def check_users(wanted: Wanted, present: Present) -> None:
     """Refuse to install while a GPU is in use: the modules can't be unloaded, and the vendor's installer stops half-way.
 
-    :raises KproError: naming who uses it.
+    :raises KproError: naming who uses it, and how each is ended.
     """
     if present.users and present.loaded and needs_install(wanted, present):
         purpose = "installed again" if present.loaded.version == wanted.version else f"replaced by {wanted.version}"
         raise KproError(
             "NVIDIA driver",
-            f"{present.loaded.version} is in use by {'; '.join(present.users)} and can't be {purpose}",
-            "Stop them, then run again",
-            users=list(present.users),
+            f"{present.loaded.version} is in use by {'; '.join(user.words for user in present.users)} and can't be {purpose}",
+            f"Stop them ({'; '.join(dict.fromkeys(user.end for user in present.users))}), then run again",
+            users=[user.words for user in present.users],
         )
 
 
 def needs_install(wanted: Wanted, present: Present) -> bool:
-    """Say whether the vendor's package has to run: module, libraries or DKMS's record are not those of the wanted version."""
+    """Say whether the driver has to be installed: module, libraries, packages or DKMS's record are not those of the wanted version."""
     disk = present.on_disk
-    if disk is None or disk.version != wanted.version or not present.libraries_are(wanted.version):
+    if not present.libraries_are(wanted.version) or not present.has_source(wanted.version):
         return True
-    if wanted.flavour != "auto" and disk.flavour != wanted.flavour:
+    if wanted.source == "cuda_repo" and not packages_right({each.name: each.version for each in present.packages}, wanted.version, wanted.flavour):
         return True
-    return not any(entry.version == wanted.version for entry in present.dkms)
-
-
-def check_sources(wanted: Wanted, present: Present, option: str) -> None:
-    """Refuse a second source of the driver beside the vendor's package.
-
-    :raises KproError: driver packages are installed.
-    """
-    if present.foreign_packages:
-        names = [text.split()[0] for text in present.foreign_packages]
-        raise KproError(
-            "NVIDIA driver",
-            f"it is installed from Debian packages ({', '.join(present.foreign_packages[:6])}{' ...' if len(names) > 6 else ''}), "
-            f"and {wanted.version} was asked for as vendor package: mixed installs end in version mismatches",
-            f"Remove them (apt-get purge {' '.join(names)}), or choose another source ({option})",
-            packages=names,
-        )
+    if disk is None or disk.version != wanted.version:
+        # A module that DKMS only has to build needs no installation.
+        return present.built_for(wanted.version, present.kernel)
+    return wanted.flavour != "auto" and disk.flavour != wanted.flavour
 
 
 def check_replace(wanted: Wanted, present: Present) -> None:

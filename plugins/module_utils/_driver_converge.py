@@ -9,15 +9,17 @@ import dataclasses
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._changes import plan_result
-from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import check_node, check_sources, check_version
+from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import check_node, check_version
 from ansible_collections.kpro.llm.plugins.module_utils._driver_edge import DriverEdge, record_path
 from ansible_collections.kpro.llm.plugins.module_utils._driver_fetch import Package
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
 from ansible_collections.kpro.llm.plugins.module_utils._driver_plan import DriverPlan, node_plan, userland_plan
+from ansible_collections.kpro.llm.plugins.module_utils._driver_sources import check_sources
 from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import node_steps, package_name, package_path, package_url, userland_steps
 from ansible_collections.kpro.llm.plugins.module_utils._driver_worker import Job
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._long_job import LongJob
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import version_key
 
 
 class Driver:
@@ -72,7 +74,7 @@ class Driver:
         left = make_plan(wanted, present)
         if left.changes:
             raise KproError(f"NVIDIA driver {wanted.version}", f"not as wanted after all steps: {'; '.join(change.sentence for change in left.changes)}")
-        return self._result(wanted, present, first, left, attached)
+        return self._result(wanted, present, _with_surprises(first, plan), left, attached)
 
     def _observe(self, wanted: Wanted) -> Present:
         return self._edge.observe(wanted)
@@ -81,7 +83,7 @@ class Driver:
         name = package_name(wanted.version)
         package = Package(package_url(wanted.url, wanted.version), package_path(wanted.version), wanted.sha256, record_path(name))
         steps = node_steps(wanted, present, plan.long_actions) if wanted.scope == "node" else userland_steps(wanted)
-        return Job(wanted.version, package, steps)
+        return Job(wanted.version, package, steps, _facts(wanted, present))
 
     def _result(self, wanted: Wanted, present: Present, plan: DriverPlan, left: DriverPlan, changed: bool) -> dict[str, t.Any]:
         result = plan_result(plan.changes)
@@ -93,11 +95,26 @@ class Driver:
             "sha256": wanted.sha256 or self._edge.recorded_sha256(package_name(wanted.version)),
             "loaded": present.loaded.version if present.loaded else None,
             "flavour": present.loaded.flavour if present.loaded else None,
-            "users": list(present.users),
+            "users": [user.words for user in present.users],
             "reboot_needed": bool(left.reboot),
             "reboot_reason": left.reboot,
             "foreign_guests": list(self._edge.foreign_guests()) if left.reboot else [],
+            "notes": list(plan.notes),
+            "warnings": list(plan.notes),
         }
+
+
+def _with_surprises(first: DriverPlan, last: DriverPlan) -> DriverPlan:
+    """Return the first plan with changes that only showed when it was carried out, so that the report leaves nothing out."""
+    known = {change.sentence for change in first.changes}
+    return dataclasses.replace(first, changes=(*first.changes, *(change for change in last.changes if change.sentence not in known)))
+
+
+def _facts(wanted: Wanted, present: Present) -> dict[str, str]:
+    """Return what explains a failure of the long work."""
+    built = sorted({entry.kernel for entry in present.dkms if entry.state == "installed" and entry.kernel in present.kernels}, key=version_key)
+    newest = max(present.kernels, key=version_key)
+    return {"version": wanted.version, "running": present.kernel, "newest": newest, "built": " ".join(built)}
 
 
 def make_plan(wanted: Wanted, present: Present) -> DriverPlan:
@@ -108,7 +125,7 @@ def make_plan(wanted: Wanted, present: Present) -> DriverPlan:
     if wanted.scope == "node":
         check_node(wanted, present)
         return node_plan(wanted, present)
-    check_sources(wanted, present, "remove them from the container")
+    check_sources(wanted, present)
     return userland_plan(wanted, present)
 
 

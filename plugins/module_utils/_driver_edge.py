@@ -11,19 +11,25 @@ import shutil
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
+from ansible_collections.kpro.llm.plugins.module_utils._apt_key import fetch_key
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import foreign_packages, running_foreign_guests
+from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import running_foreign_guests
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Unit, Wanted
+from ansible_collections.kpro.llm.plugins.module_utils._driver_sources import driver_packages
+from ansible_collections.kpro.llm.plugins.module_utils._driver_users import gpu_users
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import Holder, ProcessFiles
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_host import GpuHost
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import NvmlReport
 from ansible_collections.kpro.llm.plugins.module_utils._nvml import ask_nvml
+from ansible_collections.kpro.llm.plugins.module_utils._openpgp import fingerprints
+from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import Repository
+from ansible_collections.kpro.llm.plugins.module_utils._secure_boot import SecureBoot
 from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, read_text_file, write_text_file
 
 MANIFEST = "/var/lib/nvidia/log"
 RECORDS = "/var/lib/kpro-llm/driver"
-_FORMAT = "${db:Status-Abbrev} ${Package} ${Version}\\n"
+_FORMAT = "${db:Status-Abbrev} ${Package} ${Version} ${Maintainer}\\n"
 
 
 class DriverEdge:
@@ -39,10 +45,11 @@ class DriverEdge:
         known = self._host.proc_gpus()
         pci = self._host.pci() if node else ()
         minors = tuple(sorted(gpu.minor for gpu in known if gpu.minor is not None)) or tuple(range(len(pci)))
-        paths = files.node_files(minors, wanted.persistence, wanted.power_limit_w) if node else files.userland_files()
+        paths = files.node_files(minors, wanted.persistence, wanted.power_limit_w, wanted.repository, wanted.version) if node else files.userland_files()
         kernels = self._host.kernels() if node else (self._host.kernel,)
         installed = self._installed()
         report = ask_nvml() if node else NvmlReport("none")
+        containers = self._host.gpu_containers() if node else ()
         return Present(
             kernel=self._host.kernel,
             kernels=kernels,
@@ -51,7 +58,7 @@ class DriverEdge:
             nvml_library=self._host.library("libnvidia-ml.so.1"),
             cuda_library=self._host.library("libcuda.so.1"),
             runfile=_recorded_version(),
-            foreign_packages=foreign_packages(installed),
+            packages=driver_packages(installed),
             missing_packages=_missing(wanted.packages, installed),
             kernels_without_headers=tuple(kernel for kernel in kernels if not os.path.exists(f"/lib/modules/{kernel}/build")),
             modules=self._host.modules() if node else frozenset(),
@@ -60,12 +67,22 @@ class DriverEdge:
             nodes=self._host.nodes(),
             majors=self._host.majors(),
             minors=minors,
-            users=_users(report),
+            users=gpu_users(_holders(report), report, containers, files.PERSISTENCE_UNIT),
             files={path: _text(path) for path in paths},
             units=self._units(files.node_units(wanted.persistence)) if node else {},
             initramfs_tool=shutil.which("update-initramfs") is not None,
             power_limits_w={gpu.uuid: gpu.power_limit_w for gpu in report.gpus if gpu.uuid and gpu.power_limit_w is not None},
+            settings=self._host.settings() if node else (),
+            secure_boot=self._host.secure_boot() if node else SecureBoot(),
+            containers=containers,
+            ours=_installed_by_us() if node else frozenset(),
+            key=_key(wanted.repository) if wanted.repository else None,
         )
+
+    def distribution(self) -> str:
+        """Return id and version of the release, as NVIDIA names its trees (``debian13``)."""
+        rows = dict(line.partition("=")[::2] for line in (_text("/etc/os-release") or "").replace('"', "").splitlines())
+        return f"{rows.get('ID', '')}{rows.get('VERSION_ID', '')}"
 
     def apply(self, change: Change) -> None:
         """Make one quick change.
@@ -80,6 +97,8 @@ class DriverEdge:
                 self._command.check(["systemd-sysusers", path])
             if path.startswith(files.UNIT_FOLDER):
                 self._command.check(["systemctl", "daemon-reload"])
+        elif kind == "key":
+            fetch_key(change.action[1], change.action[1].key_path)
         elif kind == "unit":
             self._command.check(["systemctl", "enable", "--quiet", change.action[1]])
             self._command.check(["systemctl", "restart", change.action[1]], timeout_s=120.0)
@@ -115,18 +134,24 @@ def record_path(package: str) -> str:
     return f"{RECORDS}/{package}.sha256"
 
 
-def _users(report: NvmlReport) -> tuple[str, ...]:
-    """Return who uses a GPU, other than the persistence daemon: open device nodes, and memory that NVML counts."""
+def _holders(report: NvmlReport) -> tuple[Holder, ...]:
+    """Return who has a device node open, and who has memory that NVML counts."""
     reader = ProcessFiles()
     holders = {holder.pid: holder for holder in reader.holders()}
     for process in report.processes:
         holders.setdefault(process.pid, reader.holder(process.pid))
-    return tuple(_words(holder) for holder in holders.values() if holder.unit != files.PERSISTENCE_UNIT)
+    return tuple(holders.values())
 
 
-def _words(holder: Holder) -> str:
-    where = f"container {holder.container}" if holder.container is not None else "the node"
-    return f"{holder.name or 'a process'} (pid {holder.pid}{f', {holder.unit}' if holder.unit else ''}) of {where}"
+def _installed_by_us() -> frozenset[str]:
+    """Return the versions whose package this collection has installed."""
+    names = os.listdir(RECORDS) if os.path.isdir(RECORDS) else []
+    return frozenset(match[1] for name in names if (match := re.fullmatch(r"NVIDIA-Linux-x86_64-([\d.]+)\.run\.sha256", name)))
+
+
+def _key(repository: Repository) -> tuple[str, ...] | None:
+    text = _text(repository.key_path)
+    return None if text is None else tuple(fingerprints(text))
 
 
 def _text(path: str) -> str | None:
@@ -135,7 +160,7 @@ def _text(path: str) -> str | None:
 
 
 def _missing(packages: t.Sequence[str], installed: str) -> tuple[str, ...]:
-    there = {row[1] for row in (line.split() for line in installed.splitlines()) if len(row) == 3 and row[0] == "ii"}
+    there = {row[1] for row in (line.split() for line in installed.splitlines()) if len(row) >= 3 and row[0] == "ii"}
     return tuple(name for name in packages if name not in there)
 
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import pin_text
+from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import Repository
+
 MODPROBE = "/etc/modprobe.d/kpro-nvidia.conf"
 MODULES_LOAD = "/etc/modules-load.d/kpro-nvidia.conf"
 NODES_UNIT = "kpro-nvidia-devnodes.service"
@@ -127,11 +130,15 @@ def sysusers_text() -> str:
     return f'{_HEAD}u nvidia-persistenced - "NVIDIA Persistence Daemon" /run/nvidia-persistenced /usr/sbin/nologin\n'
 
 
-def node_files(minors: t.Sequence[int], persistence: bool, power_limit_w: int) -> dict[str, str]:
-    """Return the files of a node by path."""
+def node_files(minors: t.Sequence[int], persistence: bool, power_limit_w: int, repository: Repository | None = None, version: str = "") -> dict[str, str]:
+    """Return the files of a node by path.
+
+    :param repository: where the driver's packages come from; None: packages of a driver are kept away.
+    """
     files = {
         MODPROBE: modprobe_text(),
-        PREFERENCES: preferences_text(),
+        PREFERENCES: pin_text(_HEAD, version) if repository else preferences_text(),
+        **({repository.sources_path: repository.sources_text} if repository else {}),
         MODULES_LOAD: modules_load_text(),
         KERNEL_HOOK: kernel_hook_text(),
         f"{UNIT_FOLDER}/{NODES_UNIT}": nodes_unit_text(minors),

@@ -13,17 +13,23 @@ from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import needs_install, wanted_flavour
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import CONTROL_MINOR, NVIDIA_MAJOR
-from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import version_key
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsEntry, version_key
+from ansible_collections.kpro.llm.plugins.module_utils._secure_boot import check_signing
 
-LONG_ACTIONS = ("initramfs", "install", "build", "load")
+LONG_ACTIONS = ("initramfs", "install", "build", "forget", "load")
 
 
 @dataclasses.dataclass(frozen=True)
 class DriverPlan:
-    """Changes in the order in which they are made; ``reboot`` says why a reboot is needed after (or before) them."""
+    """Changes in the order in which they are made.
+
+    :param reboot: why a reboot is needed after (or before) them.
+    :param notes: what a person should know before they are made.
+    """
 
     changes: tuple[Change, ...]
     reboot: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def long_actions(self) -> tuple[tuple[t.Any, ...], ...]:
@@ -38,15 +44,21 @@ class DriverPlan:
 
 
 def node_plan(wanted: Wanted, present: Present) -> DriverPlan:
-    """Return the plan for a node."""
-    texts = files.node_files(present.minors, wanted.persistence, wanted.power_limit_w)
-    early = {files.MODPROBE, files.PREFERENCES}
-    changes = _file_changes({path: text for path, text in texts.items() if path in early}, present)
+    """Return the plan for a node.
+
+    :raises KproError: the module would be rejected by Secure Boot.
+    """
+    texts = files.node_files(present.minors, wanted.persistence, wanted.power_limit_w, wanted.repository, wanted.version)
+    early = {files.MODPROBE, files.PREFERENCES, *([wanted.repository.sources_path] if wanted.repository else [])}
+    changes = [*_key_changes(wanted, present), *_file_changes({path: text for path, text in texts.items() if path in early}, present)]
     if "nouveau" in present.modules:
         reason = f"nouveau holds {', '.join(gpu.bus_id for gpu in present.pci if gpu.driver == 'nouveau') or 'the GPUs'} until the next boot"
+        check_signing(present.secure_boot)
         return DriverPlan((*changes, *_initramfs(changes, present)), reason)
     changes += _initramfs(changes, present)
     work, reboot = _driver_changes(wanted, present)
+    if work:
+        check_signing(present.secure_boot)
     changes += work
     late = _file_changes({path: text for path, text in texts.items() if path not in early}, present)
     changes += late
@@ -54,7 +66,29 @@ def node_plan(wanted: Wanted, present: Present) -> DriverPlan:
         stopped = any(change.action == ("load",) for change in changes) and "nvidia" in present.modules
         changes += _unit_changes(files.node_units(wanted.persistence), present, {change.action[1] for change in late}, stopped)
         changes += _power_changes(wanted, present)
-    return DriverPlan(tuple(changes), reboot)
+    return DriverPlan(tuple(changes), reboot, _notes(work, reboot, present))
+
+
+def _notes(work: t.Sequence[Change], reboot: str, present: Present) -> tuple[str, ...]:
+    """Return the containers that have the GPUs while their driver is changed under them."""
+    if not present.loaded or not (reboot or any(change.action[0] in ("install", "load") for change in work)):
+        return ()
+    busy = " ".join(user.words for user in present.users)
+    idle = [container.words for container in present.containers if container.running and f"container {container.vmid}" not in busy]
+    if not idle:
+        return ()
+    few = len(idle) == 1
+    return (
+        f"{', '.join(idle)} {'runs' if few else 'run'} with these GPUs and {'uses' if few else 'use'} none now: a changed driver needs the same "
+        f"userland there, and a restart of {'it' if few else 'them'}",
+    )
+
+
+def _key_changes(wanted: Wanted, present: Present) -> list[Change]:
+    if wanted.repository is None or present.key == (wanted.repository.key_fingerprint,):
+        return []
+    before = " ".join(present.key) if present.key else None
+    return [Change("Fetch the key of NVIDIA's package repository", before, wanted.repository.key_fingerprint, ("key", wanted.repository))]
 
 
 def userland_plan(wanted: Wanted, present: Present) -> DriverPlan:
@@ -79,12 +113,19 @@ def _driver_changes(wanted: Wanted, present: Present) -> tuple[list[Change], str
         changes.append(Change("Install the NVIDIA driver", before, f"{wanted.version} ({flavour})", ("install", flavour)))
     for kernel in kernels_to_build(wanted, present, install):
         changes.append(Change(f"Build the kernel module for {kernel}", None, wanted.version, ("build", kernel)))
+    for entry in _left_over(wanted, present):
+        changes.append(Change(f"Remove driver {entry.version} from DKMS", entry.version, None, ("forget", entry.name, entry.version)))
     if swap and present.users and not install:
-        return changes, f"driver {loaded} is loaded and used by {', '.join(present.users)}"
+        return changes, f"driver {loaded} is loaded and used by {', '.join(user.words for user in present.users)}"
     # The installer unloads what is loaded, whatever the version.
     if install or swap or loaded is None or "nvidia_uvm" not in present.modules:
         changes.append(Change("Load the kernel modules", loaded, wanted.version, ("load",)))
     return changes, ""
+
+
+def _left_over(wanted: Wanted, present: Present) -> list[DkmsEntry]:
+    """Return one entry for each other version of ours that DKMS still keeps: it would build them for each new kernel."""
+    return list({entry.version: entry for entry in present.dkms if entry.version != wanted.version and entry.version in present.ours}.values())
 
 
 def kernels_to_build(wanted: Wanted, present: Present, install: bool) -> list[str]:

@@ -24,14 +24,15 @@ class Step:
     """One step of the worker.
 
     :param kind: "run" a program, install "packages" (a program that is run again after apt-get update if it fails), "download" the vendor's
-        package, or "remove" it.
+        package, "remove" it, install from the vendor's "repository", "build" under the name that DKMS knows, or remove the "source" of a
+        version that DKMS has forgotten.
     :param phase: what a person reads while it runs.
     :param argv: the program of a "run".
     :param failure: how to explain its failure: "apt", "installer", "dkms", "unload", "load", "initramfs"; empty: it may fail.
     :param timeout_s: a bound for a hanging program, far above any honest need.
     """
 
-    kind: t.Literal["run", "packages", "download", "remove"]
+    kind: t.Literal["run", "packages", "download", "remove", "repository", "build", "source"]
     phase: str
     argv: tuple[str, ...] = ()
     failure: str = ""
@@ -82,19 +83,37 @@ def node_steps(wanted: Wanted, present: Present, actions: t.Sequence[tuple[t.Any
     if packages:
         argv = ("apt-get", "install", "--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold", *packages)
         steps.append(Step("packages", f"Install {', '.join(packages)}", argv, "apt"))
-    if install:
+    if install and wanted.source == "cuda_repo":
+        steps += _repository_steps(wanted, present, install[1])
+    elif install:
         steps.append(Step("download", f"Download driver {wanted.version}"))
     if install or ("load",) in actions:
         steps += unload_steps(present)
-    if install:
+    if install and wanted.source == "runfile":
         steps.append(Step("run", f"Install driver {wanted.version} and build its kernel module", installer_argv(wanted, install[1]), "installer"))
         steps.append(Step("remove", "Remove the package"))
     for kernel in builds:
-        argv = ("dkms", "install", "-m", "nvidia", "-v", wanted.version, "-k", kernel)
-        steps.append(Step("run", f"Build the kernel module for {kernel}", argv, "dkms"))
+        steps.append(_build(present.dkms_name(wanted.version), wanted.version, kernel))
+    for _kind, name, version in (action for action in actions if action[0] == "forget"):
+        # The vendor's installer takes the version away that it replaces.
+        steps.append(Step("run", f"Remove driver {version} from DKMS", ("dkms", "remove", "-m", name, "-v", version, "--all")))
+        steps.append(Step("source", f"Remove the source of driver {version}", (f"/usr/src/{name}-{version}",)))
     if ("load",) in actions:
         steps += [Step("run", f"Load {name}", ("modprobe", name), "load", 300.0) for name in LOADED]
     return tuple(steps)
+
+
+def _repository_steps(wanted: Wanted, present: Present, flavour: str) -> list[Step]:
+    """Return the installation from the vendor's repository, and the build, which a package skips in silence where it finds no headers."""
+    uri = wanted.repository.uri if wanted.repository else ""
+    return [
+        Step("repository", f"Install driver {wanted.version} from NVIDIA's package repository", (wanted.version, flavour, uri), "apt"),
+        dataclasses.replace(_build("nvidia", wanted.version, present.kernel), kind="build"),
+    ]
+
+
+def _build(name: str, version: str, kernel: str) -> Step:
+    return Step("run", f"Build the kernel module for {kernel}", ("dkms", "install", "-m", name, "-v", version, "-k", kernel), "dkms")
 
 
 def userland_steps(wanted: Wanted) -> tuple[Step, ...]:

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import pathlib
 import shlex
+import shutil
 import subprocess
 import threading
 import time
@@ -17,9 +18,11 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._driver_explain import failure
 from ansible_collections.kpro.llm.plugins.module_utils._driver_fetch import Package, fetch
+from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import MAIN_PACKAGE, check_offered, install_argv, offered, pinning_packages
 from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import INSTALLER_LOG, Step, spelled
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import dkms_entries
 
 TICK_S = 1.0
 _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root"}
@@ -27,11 +30,15 @@ _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What the module hands to its worker."""
+    """What the module hands to its worker.
+
+    :param facts: what explains a failure (see :func:`_driver_explain.failure`).
+    """
 
     version: str
     package: Package
     steps: tuple[Step, ...]
+    facts: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return plain values for :meth:`from_dict`."""
@@ -41,7 +48,7 @@ class Job:
     def from_dict(cls, data: t.Mapping[str, t.Any]) -> Job:
         """Read what :meth:`to_dict` gave."""
         steps = tuple(Step(**{**row, "argv": tuple(row["argv"])}) for row in data["steps"])
-        return cls(data["version"], Package(**data["package"]), steps)
+        return cls(data["version"], Package(**data["package"]), steps, data.get("facts", {}))
 
 
 class Worker:
@@ -68,16 +75,46 @@ class Worker:
         elif step.kind == "remove":
             pathlib.Path(self._job.package.path).unlink(missing_ok=True)
         elif step.kind == "packages":
-            try:
-                self._program(step, place)
-            except KproError:
-                # The index may be older than the packages that it names.
-                self._program(dataclasses.replace(step, argv=("apt-get", "update")), place)
-                self._program(step, place)
+            self._packages(step, place)
+        elif step.kind == "repository":
+            self._repository(step, place)
+        elif step.kind == "build":
+            self._program(dataclasses.replace(step, argv=self._named(step.argv)), place)
+        elif step.kind == "source":
+            shutil.rmtree(step.argv[0], ignore_errors=True)
         elif step.failure == "installer":
             self._program(dataclasses.replace(step, argv=spelled(step.argv, self._installer_help())), place)
         else:
             self._program(step, place)
+
+    def _packages(self, step: Step, place: str) -> None:
+        try:
+            self._program(step, place)
+        except KproError:
+            # The index may be older than the packages that it names.
+            self._program(dataclasses.replace(step, argv=("apt-get", "update")), place)
+            self._program(step, place)
+
+    def _repository(self, step: Step, place: str) -> None:
+        """Install exactly the wanted version from the vendor's repository, or say which versions it has."""
+        version, flavour, uri = step.argv
+        self._program(dataclasses.replace(step, argv=("apt-get", "update")), place)
+        check_offered(version, offered(self._answer("apt-cache", "madison", MAIN_PACKAGE)), uri)
+        pinning = next((name for name in pinning_packages(version) if self._answer("apt-cache", "madison", name)), "")
+        stale = self._answer("dpkg-query", "--show", "--showformat=${db:Status-Abbrev} ${Package}\\n", "nvidia-driver-pinning-*")
+        others = [row[1] for row in map(str.split, stale.splitlines()) if row[:1] == ["ii"] and row[1] != pinning]
+        self._program(dataclasses.replace(step, argv=install_argv(version, flavour, pinning, others)), place)
+
+    def _named(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a dkms command line with the name under which DKMS knows the version."""
+        entries = dkms_entries(self._answer("dkms", "status"))
+        name = next((entry.name for entry in entries if entry.version == self._job.version), "nvidia")
+        return (*argv[:3], name, *argv[4:])
+
+    def _answer(self, *argv: str) -> str:
+        """Return what a program says about the system, empty if it fails."""
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=self._env, check=False)
+        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 
     def _installer_help(self) -> str:
         """Return the options that this package knows; the names of some changed between branches."""
@@ -98,7 +135,7 @@ class Worker:
         output = done.stdout.decode("utf-8", "replace")
         print(output, end="", flush=True)
         if done.returncode != 0 and step.failure:
-            raise failure(step.failure, step.phase, output, self._logs(began_s))
+            raise failure(step.failure, step.phase, output, {**self._job.facts, **self._logs(began_s)})
 
     @contextlib.contextmanager
     def _clock(self, text: str) -> t.Iterator[None]:
@@ -121,7 +158,8 @@ class Worker:
 
     def _logs(self, since_s: float) -> dict[str, str]:
         """Return the texts that explain a failed build; a log from before it explains another one."""
-        make = pathlib.Path(f"/var/lib/dkms/nvidia/{self._job.version}/build/make.log")
+        makes = sorted(pathlib.Path("/var/lib/dkms").glob(f"nvidia*/{self._job.version}/build/make.log"))
+        make = makes[-1] if makes else pathlib.Path(f"/var/lib/dkms/nvidia/{self._job.version}/build/make.log")
         return {"installer": _text(pathlib.Path(INSTALLER_LOG), since_s), "make": _text(make, since_s), "make_path": str(make)}
 
 

@@ -93,7 +93,9 @@ def binding_findings(gpus: t.Iterable[PciGpu]) -> list[Finding]:
 
 def vm_words(gpu: PciGpu) -> str:
     """Return the VMs that claim a GPU, as the end of a sentence; empty if there are none."""
-    return f" (hostpci of VM {', '.join(map(str, gpu.vms))})" if gpu.vms else ""
+    names = dict(zip(gpu.vms, gpu.vm_names, strict=False))
+    words = [f"{vm} '{names[vm]}'" if names.get(vm) else str(vm) for vm in gpu.vms]
+    return f" (hostpci of VM {', '.join(words)})" if words else ""
 
 
 def kernel_findings(kernels: t.Sequence[str], running: str, dkms: t.Iterable[DkmsEntry], version: str | None) -> list[Finding]:
@@ -107,6 +109,25 @@ def kernel_findings(kernels: t.Sequence[str], running: str, dkms: t.Iterable[Dkm
         return []
     remedy = f"Run gpu_node again, or keep the running kernel: proxmox-boot-tool kernel pin {running}"
     return [Finding("next_kernel_without_module", "warning", f"kernel {newest}", f"DKMS has no module of driver {version} for it", remedy)]
+
+
+def leftover_findings(dkms: t.Iterable[DkmsEntry], used: t.Collection[str]) -> list[Finding]:
+    """Return driver versions that DKMS keeps beside the one in use: it builds them again for each new kernel.
+
+    :param used: the versions that are loaded and on disk; none: there is nothing to compare with.
+    """
+    names = {entry.version: entry.name for entry in dkms if used and entry.version not in used}
+    return [
+        Finding("dkms_leftover", "warning", f"driver {version}", "DKMS still keeps it beside the one in use", f"dkms remove -m {name} -v {version} --all")
+        for version, name in sorted(names.items())
+    ]
+
+
+def boot_findings(modules: t.Collection[str], at_boot: bool) -> list[Finding]:
+    """Return whether nvidia-uvm works only because somebody has loaded it by hand."""
+    if "nvidia_uvm" not in modules or at_boot:
+        return []
+    return [Finding("not_at_boot", "warning", "nvidia-uvm", "it is loaded now, and nothing loads it at boot", "Run gpu_node: its boot unit does")]
 
 
 def node_findings(nodes: t.Sequence[DeviceNode], majors: t.Mapping[str, int], gpus: t.Sequence[Gpu], place: str) -> list[Finding]:

@@ -14,24 +14,31 @@ import stat
 
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command, CommandResult
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import DeviceNode, Gpu, PciGpu
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_blockers import Setting, settings
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import DeviceNode, Gpu, GpuContainer, PciGpu
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import (
     DkmsEntry,
     DriverVersion,
+    active_containers,
     bus_id,
     character_majors,
     dkms_entries,
     gpu_information,
+    guest_name,
     hostpci_addresses,
     library_version,
     loaded_driver,
     loaded_modules,
     module_driver,
+    passed_nodes,
+    pci_mappings,
     pve_version,
 )
+from ansible_collections.kpro.llm.plugins.module_utils._secure_boot import SecureBoot, certificate_of, enrolled_of, pending_of, state_of
 
 _LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib")
 _NVIDIA_VENDOR = "0x10de"
+_MODPROBE_FOLDERS = ("etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d")
 _DISPLAY_CLASSES = ("0x0300", "0x0302")
 
 
@@ -104,14 +111,38 @@ class GpuHost:
             if _read(place / "vendor").strip() == _NVIDIA_VENDOR and _read(place / "class").strip().startswith(_DISPLAY_CLASSES):
                 driver = place / "driver"
                 name = os.path.basename(os.readlink(driver)) if driver.is_symlink() else None
-                vms = tuple(vm for vm, addresses in claims.items() if any(place.name.startswith(address) for address in addresses))
-                found.append(PciGpu(place.name, _read(place / "device").strip(), name, vms))
+                vms = {vm: title for vm, (title, addresses) in claims.items() if any(place.name.startswith(address) for address in addresses)}
+                found.append(PciGpu(place.name, _read(place / "device").strip(), name, tuple(vms), tuple(vms.values())))
         return tuple(found)
 
-    def _claims(self) -> dict[int, tuple[str, ...]]:
-        """Return the PCI addresses that this node's VMs pass through."""
-        folder = self._root / "etc/pve/qemu-server"
-        return {int(path.stem): hostpci_addresses(_read(path)) for path in sorted(folder.glob("*.conf")) if path.stem.isdigit()}
+    def _claims(self) -> dict[int, tuple[str, tuple[str, ...]]]:
+        """Return name and passed PCI addresses of this node's VMs."""
+        mappings = pci_mappings(self._text("etc/pve/mapping/pci.cfg"), os.uname().nodename)
+        return {vmid: (guest_name(text), hostpci_addresses(text, mappings)) for vmid, text in self._guest_files("qemu-server").items()}
+
+    def gpu_containers(self) -> tuple[GpuContainer, ...]:
+        """Return this node's containers that have NVIDIA device nodes, and whether they run."""
+        active = active_containers(self._text("proc/net/unix"))
+        texts = self._guest_files("lxc")
+        return tuple(GpuContainer(vmid, guest_name(text), passed_nodes(text), vmid in active) for vmid, text in texts.items() if passed_nodes(text))
+
+    def _guest_files(self, kind: str) -> dict[int, str]:
+        folder = self._root / "etc/pve" / kind
+        return {int(path.stem): _read(path) for path in sorted(folder.glob("*.conf")) if path.stem.isdigit()}
+
+    def settings(self) -> tuple[Setting, ...]:
+        """Return what modprobe's files and the kernel command line say about the driver and vfio-pci."""
+        # As modprobe reads them: a file of the same name in an earlier folder hides the later one.
+        paths = {path.name: path for folder in reversed(_MODPROBE_FOLDERS) for path in sorted((self._root / folder).glob("*.conf"))}
+        texts = {f"/{path.relative_to(self._root)}": _read(path) for _unused, path in sorted(paths.items())}
+        return settings(texts, self._text("proc/cmdline"))
+
+    def loads_at_boot(self) -> bool:
+        """Say whether anything makes nvidia-uvm ready at boot: a modules-load.d file, an enabled unit or a udev rule."""
+        places = [(self._root / folder).glob("*") for folder in ("etc/modules-load.d", "usr/lib/modules-load.d", "run/modules-load.d", "etc/udev/rules.d")]
+        places += [(self._root / "etc/systemd/system").glob("*.wants/*.service"), (self._root / "etc").glob("modules")]
+        texts = (_read(path) for paths in places for path in paths)
+        return any(re.search(r"^[^#\n]*nvidia([-_]uvm|-modprobe\b.*\s-u)", text, re.MULTILINE) for text in texts)
 
     def proc_gpus(self) -> tuple[Gpu, ...]:
         """Return the GPUs below /proc/driver/nvidia/gpus, which need neither library nor device node."""
@@ -136,8 +167,19 @@ class GpuHost:
         # journalctl --grep ends with 1 when nothing matches.
         return result.stdout if result and (result.rc == 0 or not result.stderr.strip()) else None
 
-    def secure_boot(self) -> bool | None:
-        """Say whether Secure Boot is on, None where the firmware's variable is not visible."""
+    def secure_boot(self) -> SecureBoot:
+        """Return whether Secure Boot is on, and if so, whether DKMS's key is enrolled."""
+        on = self._efi_secure_boot()
+        on = state_of(self._said(["mokutil", "--sb-state"])) if on is None else on
+        if not on:
+            return SecureBoot(on)
+        texts = [self._text("etc/dkms/framework.conf"), *(_read(path) for path in sorted((self._root / "etc/dkms/framework.conf.d").glob("*.conf")))]
+        certificate = certificate_of(texts)
+        exists = (self._root / certificate.lstrip("/")).exists()
+        asked = self._said(["mokutil", "--test-key", certificate]) if exists else ""
+        return SecureBoot(on, certificate, exists, enrolled_of(asked), pending_of(asked))
+
+    def _efi_secure_boot(self) -> bool | None:
         for path in (self._root / "sys/firmware/efi/efivars").glob("SecureBoot-*"):
             with contextlib.suppress(OSError):
                 data = path.read_bytes()
@@ -158,6 +200,11 @@ class GpuHost:
     def _output(self, argv: list[str]) -> str:
         result = self._run(argv)
         return result.stdout if result and result.rc == 0 else ""
+
+    def _said(self, argv: list[str]) -> str:
+        """Return what a program says, whatever its exit code is (mokutil's says other things)."""
+        result = self._run(argv)
+        return f"{result.stdout}\n{result.stderr}" if result else ""
 
     def _run(self, argv: list[str]) -> CommandResult | None:
         # A program that is not there is an answer here: nothing of that kind is installed.

@@ -79,9 +79,25 @@ class DeviceNode:
 
 @dataclasses.dataclass(frozen=True)
 class PciGpu:
-    """A display or compute controller of NVIDIA on the PCI bus, the kernel driver that holds it, and VMs that claim it."""
+    """A display or compute controller of NVIDIA on the PCI bus, the kernel driver that holds it, and VMs that claim it, with their names."""
 
     bus_id: str
     device_id: str
     driver: str | None
     vms: tuple[int, ...] = ()
+    vm_names: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class GpuContainer:
+    """A container of the node whose configuration passes NVIDIA device nodes."""
+
+    vmid: int
+    name: str
+    nodes: tuple[str, ...]
+    running: bool
+
+    @property
+    def words(self) -> str:
+        """The container, as part of a sentence."""
+        return f"container {self.vmid}{f' ({self.name})' if self.name else ''}"

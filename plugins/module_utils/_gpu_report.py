@@ -8,11 +8,14 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_blockers import Setting, blocker_findings
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import (
     Finding,
     Versions,
     binding_findings,
+    boot_findings,
     kernel_findings,
+    leftover_findings,
     node_findings,
     nvml_findings,
     version_findings,
@@ -27,13 +30,17 @@ from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsE
 
 @dataclasses.dataclass(frozen=True)
 class HostFacts:
-    """The place where the GPUs were looked at; None is not visible from there."""
+    """The place where the GPUs were looked at; None is not visible from there.
+
+    :param mok_enrolled: with Secure Boot on, whether the firmware knows the key with which DKMS signs.
+    """
 
     kernel: str
     pve_version: str | None
     euid: int
     secure_boot: bool | None
     iommu: str | None
+    mok_enrolled: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +49,8 @@ class Seen:
 
     :param known: GPUs in /proc/driver/nvidia/gpus.
     :param messages: the kernel's about NVIDIA, None where its log is not visible.
+    :param settings: what modprobe's files and the kernel command line say about the driver.
+    :param at_boot: something makes nvidia-uvm ready at boot.
     :param owners: who the processes are that NVML lists, by their process id.
     """
 
@@ -59,6 +68,8 @@ class Seen:
     messages: str | None
     owners: t.Mapping[int, Holder]
     holders: tuple[Holder, ...]
+    settings: tuple[Setting, ...] = ()
+    at_boot: bool = True
 
     @property
     def in_container(self) -> bool:
@@ -102,7 +113,10 @@ def _findings(seen: Seen, gpus: t.Sequence[Gpu]) -> list[Finding]:
         *nvml_findings(seen.report, versions.loaded, 0 if seen.in_container else len(seen.known)),
         *version_findings(versions, seen.place),
         *binding_findings(seen.pci),
+        *blocker_findings(seen.settings, seen.pci),
         *kernel_findings(seen.kernels, seen.host.kernel, seen.dkms, disk),
+        *leftover_findings(seen.dkms, {version for version in (disk, versions.loaded.version if versions.loaded else None) if version}),
+        *boot_findings(seen.modules, seen.at_boot),
         *(node_findings(seen.nodes, seen.majors, gpus, seen.place) if versions.loaded else []),
     ]
 
@@ -143,6 +157,8 @@ def _not_visible(seen: Seen) -> dict[str, str]:
             hidden["pci"] = "the node's PCI tree is not visible"
     elif seen.messages is None:
         hidden["xids"] = "the kernel log can't be read"
+    if seen.host.euid != 0:
+        hidden["holders"] = "only root sees the open files of other users"
     if seen.host.secure_boot is None:
         hidden["host.secure_boot"] = "no EFI variable SecureBoot is visible (no EFI, or not visible from here)"
     if seen.host.iommu is None:

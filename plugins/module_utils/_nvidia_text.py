@@ -14,6 +14,8 @@ Flavour = t.Literal["open", "proprietary"]
 # 580.142, 580.173.02, 550.54.14: two or three parts, never a date or a compiler's version, which stand elsewhere in the line.
 _VERSION = r"\d{3,4}\.\d{2,3}(?:\.\d{2})?"
 _LOADED = re.compile(rf"^NVRM version:\s+(?P<name>.*?Kernel Module\b.*?)\s(?P<version>{_VERSION})(?:\s|$)", re.MULTILINE)
+# The vendor's, and Debian's for its two flavours.
+DKMS_NAMES = ("nvidia", "nvidia-open", "nvidia-current", "nvidia-current-open")
 _DKMS = re.compile(r"^(?P<name>[^/,\s]+)[/,]\s*(?P<version>[^,:\s]+)(?:,\s*(?P<kernel>[^,:\s]+),\s*(?P<arch>[^,:\s]+))?:\s*(?P<state>\w+)")
 
 
@@ -27,11 +29,12 @@ class DriverVersion:
 
 @dataclasses.dataclass(frozen=True)
 class DkmsEntry:
-    """One line of ``dkms status``; ``kernel`` is empty for a module that is only added."""
+    """One line of ``dkms status``; ``kernel`` is empty for a module that is only added, ``name`` is the packager's for the driver."""
 
     version: str
     kernel: str
     state: str
+    name: str = "nvidia"
 
 
 def loaded_driver(text: str) -> DriverVersion | None:
@@ -59,10 +62,10 @@ def library_version(file_name: str) -> str | None:
     return found[1] if found else None
 
 
-def dkms_entries(text: str, name: str = "nvidia") -> tuple[DkmsEntry, ...]:
-    """Return a module's entries in the output of ``dkms status`` of DKMS 2 (commas) and 3 (slash)."""
+def dkms_entries(text: str, names: t.Collection[str] = DKMS_NAMES) -> tuple[DkmsEntry, ...]:
+    """Return the driver's entries in the output of ``dkms status`` of DKMS 2 (commas) and 3 (slash)."""
     found = (_DKMS.match(line.strip()) for line in text.splitlines())
-    return tuple(DkmsEntry(each["version"], each["kernel"] or "", each["state"]) for each in found if each and each["name"] == name)
+    return tuple(DkmsEntry(each["version"], each["kernel"] or "", each["state"], each["name"]) for each in found if each and each["name"] in names)
 
 
 def character_majors(text: str) -> dict[str, int]:
@@ -92,18 +95,58 @@ def bus_id(text: str) -> str:
     return f"{int(found[1] or '0', 16):04x}:{found[2]}:{found[3]}.{found[4]}"
 
 
-def hostpci_addresses(config: str) -> tuple[str, ...]:
+def hostpci_addresses(config: str, mappings: t.Mapping[str, t.Sequence[str]] | None = None) -> tuple[str, ...]:
     """Return the PCI addresses that a VM's configuration passes through, as ``0000:41:00`` (all functions) or ``0000:41:00.0``.
 
     Snapshots, which follow in sections of their own, don't count.
+
+    :param mappings: addresses by the name of their resource mapping.
     """
-    current = re.split(r"^\[", config, maxsplit=1, flags=re.MULTILINE)[0]
-    found = []
-    for value in re.findall(r"^hostpci\d+:\s*(.+)$", current, re.MULTILINE):
+    found: list[str] = []
+    for value in re.findall(r"^hostpci\d+:\s*(.+)$", _current(config), re.MULTILINE):
         parts = dict(part.partition("=")[::2] if "=" in part else ("host", part) for part in value.strip().split(","))
-        for address in filter(None, parts.get("host", "").split(";")):
-            found.append(address if address.count(":") == 2 else f"0000:{address}")
-    return tuple(address.lower() for address in found)
+        found += filter(None, parts.get("host", "").split(";"))
+        found += (mappings or {}).get(parts.get("mapping", ""), ())
+    return tuple(_with_domain(address) for address in found)
+
+
+def pci_mappings(text: str, node: str) -> dict[str, tuple[str, ...]]:
+    """Return a node's PCI addresses by the name of their resource mapping (``/etc/pve/mapping/pci.cfg``)."""
+    found = {}
+    for section in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
+        name, _unused, body = section.partition("\n")
+        maps = [dict(part.partition("=")[::2] for part in value.split(",")) for value in re.findall(r"^\s+map\s+(.+)$", body, re.MULTILINE)]
+        paths = [path for row in maps if row.get("node") == node for path in row.get("path", "").split(";") if path]
+        if paths:
+            found[name.strip()] = tuple(_with_domain(path) for path in paths)
+    return found
+
+
+def guest_name(config: str) -> str:
+    """Return the name in a VM's configuration or the host name in a container's, empty if there is none."""
+    found = re.search(r"^(?:name|hostname):\s*(\S+)", _current(config), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def passed_nodes(config: str) -> tuple[str, ...]:
+    """Return the NVIDIA device nodes that a container's configuration passes, by ``dev[n]`` or by bind mounts of older manuals."""
+    current = _current(config)
+    found = re.findall(r"^dev\d+:\s*(?:path=)?(/dev/nvidia[\w-]*)", current, re.MULTILINE)
+    found += re.findall(r"^lxc\.mount\.entry[:=]\s*(/dev/nvidia[\w-]*)\s", current, re.MULTILINE)
+    return tuple(dict.fromkeys(found))
+
+
+def active_containers(unix_sockets: str) -> frozenset[int]:
+    """Return the containers whose LXC monitor listens, in ``/proc/net/unix``; Proxmox asks the same way."""
+    return frozenset(int(vmid) for vmid in re.findall(r"@/var/lib/lxc/(\d+)/command$", unix_sockets, re.MULTILINE))
+
+
+def _current(config: str) -> str:
+    return re.split(r"^\[", config, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def _with_domain(address: str) -> str:
+    return (address if address.count(":") == 2 else f"0000:{address}").lower()
 
 
 def checksum_of(text: str, file_name: str) -> str | None:

@@ -11,13 +11,11 @@ import platform
 import pwd
 import shutil
 import typing as t
-import urllib.error
-import urllib.request
 
+from ansible_collections.kpro.llm.plugins.module_utils._apt_key import fetch_key
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._openpgp import fingerprints
 from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import (
     AUTHORITIES,
     AUTHORITY_PREFIX,
@@ -104,19 +102,7 @@ class Distribution:
 
     def _key(self, repository: Repository) -> None:
         self._ensure_authorities()
-        try:
-            with urllib.request.urlopen(repository.key_url, timeout=60) as answer:
-                text = answer.read().decode()
-        except (urllib.error.URLError, OSError, UnicodeDecodeError) as error:
-            raise KproError(f"key of the repository {repository.name}", f"{repository.key_url}: {error}", "Check the address and the way to it") from error
-        found = fingerprints(text)
-        if found != [repository.key_fingerprint]:
-            raise KproError(
-                f"key of the repository {repository.name}",
-                f"{repository.key_url} holds {' and '.join(found) or 'no key'}, and {repository.key_fingerprint} alone is expected",
-                "Find out whether the vendor changed its key before you change the expected one",
-            )
-        write_text_file(TextFile(str(self._path(repository.key_path)), text, 0o644, "root", "root"))
+        fetch_key(repository, str(self._path(repository.key_path)))
 
     def _sources(self, repository: Repository) -> None:
         write_text_file(TextFile(str(self._path(repository.sources_path)), repository.sources_text, 0o644, "root", "root"))

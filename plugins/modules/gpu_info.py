@@ -41,10 +41,12 @@ place:
   type: str
   sample: node
 host:
-  description: Kernel release, version of Proxmox VE, effective user id, Secure Boot and IOMMU of the place.
+  description:
+    - Kernel release, version of Proxmox VE, effective user id, Secure Boot and IOMMU of the place.
+    - RV(host.mok_enrolled) says with Secure Boot whether the firmware knows the key with which DKMS signs.
   returned: always
   type: dict
-  sample: {kernel: 6.14.8-2-pve, pve_version: 9.0.3, euid: 0, secure_boot: false, iommu: identity}
+  sample: {kernel: 6.14.8-2-pve, pve_version: 9.0.3, euid: 0, secure_boot: false, iommu: identity, mok_enrolled: null}
 source:
   description: Where RV(gpus) comes from, V(nvml), V(nvidia-smi), V(proc) or V(none).
   returned: always
@@ -90,7 +92,7 @@ pci:
   returned: always
   type: list
   elements: dict
-  sample: [{bus_id: "0000:41:00.0", device_id: "0x2230", driver: nvidia, vms: []}]
+  sample: [{bus_id: "0000:41:00.0", device_id: "0x2230", driver: nvidia, vms: [], vm_names: []}]
 nodes:
   description: The device nodes. C(opened) is V(ok) or the name of the error that opening it gives.
   returned: always
@@ -115,7 +117,7 @@ holders:
   elements: dict
   sample: [{pid: 4711, uid: 100999, name: python, container: 129, unit: kpro-sglang.service, nodes: [/dev/nvidia0]}]
 topology:
-  description: How each two GPUs are connected, in the words of C(nvidia-smi topo -m).
+  description: How each two GPUs are connected, in the words of C(nvidia-smi topo -m), V(NV4) for NVLink or a way over PCIe.
   returned: always
   type: list
   elements: dict
@@ -162,6 +164,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._gpu_report import HostFa
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_smi import ask_nvidia_smi
 from ansible_collections.kpro.llm.plugins.module_utils._nvml import LIBRARY_NOT_FOUND, ask_nvml
+from ansible_collections.kpro.llm.plugins.module_utils._secure_boot import SecureBoot
 
 
 def argument_spec() -> dict[str, t.Any]:
@@ -186,9 +189,10 @@ def look(holders: bool) -> Seen:
     in_container = place == "container"
     pve = host.pve_version() if place == "node" else None
     on_disk = None if in_container else host.on_disk()
+    secure_boot = SecureBoot() if in_container else host.secure_boot()
     return Seen(
         place=place,
-        host=HostFacts(host.kernel, pve, os.geteuid(), host.secure_boot(), host.iommu()),
+        host=HostFacts(host.kernel, pve, os.geteuid(), secure_boot.on, host.iommu(), secure_boot.enrolled),
         versions=Versions(host.loaded(), on_disk, host.library("libnvidia-ml.so.1"), host.library("libcuda.so.1")),
         report=report,
         known=host.proc_gpus(),
@@ -201,6 +205,8 @@ def look(holders: bool) -> Seen:
         messages=None if in_container else host.kernel_messages(),
         owners={} if in_container else {process.pid: files.holder(process.pid) for process in report.processes},
         holders=files.holders() if holders else (),
+        settings=() if in_container else host.settings(),
+        at_boot=in_container or host.loads_at_boot(),
     )
 
 

@@ -11,7 +11,8 @@ short_description: Keep one exact NVIDIA driver on a Proxmox VE node, and the sa
 version_added: 1.0.0
 author: kpro (@kpro)
 description:
-  - On a node the vendor's package is downloaded, checked by its SHA-256 and installed with DKMS; nouveau is kept off, the modules are
+  - On a node the vendor's package is downloaded, checked by its SHA-256 and installed with DKMS (or its packages come from the vendor's
+    repository); nouveau is kept off, the modules are
     loaded, a boot unit makes every device node before guests start, and the persistence daemon runs.
   - In a container exactly the libraries of the version that the node's kernel runs are installed, from the same file, and distribution
     packages that would shadow them are blocked.
@@ -65,6 +66,26 @@ options:
     description: Power limit of each GPU of the node, in watts. V(0) leaves it alone.
     type: int
     default: 0
+  source:
+    description:
+      - Where the driver of a node comes from. V(runfile) is the vendor's package, V(cuda_repo) the vendor's package repository for Debian.
+      - With V(cuda_repo) the key is accepted by its fingerprint, and the version is pinned by apt preferences and by NVIDIA's pinning package.
+      - A driver that is there from another source is refused with the way to remove or to keep it.
+    type: str
+    choices: [runfile, cuda_repo]
+    default: runfile
+  repository_url:
+    description: Address of the vendor's package repository. C({distribution}) in it stands for V(debian12) or V(debian13).
+    type: str
+    default: https://developer.download.nvidia.com/compute/cuda/repos/{distribution}/x86_64/
+  repository_key_url:
+    description: Address of the key that signs the repository. Empty is the published file beside the packages.
+    type: str
+    default: ""
+  repository_key_fingerprint:
+    description: Fingerprint of that key. Empty is the published one.
+    type: str
+    default: ""
   poll_s:
     description: How long one call waits for the long part before it reports progress, in seconds.
     type: float
@@ -77,6 +98,12 @@ EXAMPLES = r"""
     scope: node
     version: 580.173.02
   register: __driver
+
+- name: Keep it by NVIDIA's package repository
+  kpro.llm.nvidia_driver:
+    scope: node
+    version: 580.173.02
+    source: cuda_repo
 
 - name: Keep the container's libraries equal to it
   kpro.llm.nvidia_driver:
@@ -113,7 +140,7 @@ users:
   returned: when finished
   type: list
   elements: str
-  sample: ["python (pid 4711, kpro-sglang.service) of container 129"]
+  sample: ["python (pid 4711, kpro-sglang.service, uid 100999, 41200 MiB of GPU memory) of container 129 (qwen)"]
 reboot_needed:
   description: A reboot of the node is needed to reach what is wanted.
   returned: when finished
@@ -129,6 +156,12 @@ foreign_guests:
   type: list
   elements: str
   sample: ["VM 100 (web)"]
+notes:
+  description: What a person should know of the change, such as containers that run with these GPUs and have to follow.
+  returned: when finished
+  type: list
+  elements: str
+  sample: []
 plan:
   description: What was done, or would be in check mode, as sentences.
   returned: always
@@ -144,11 +177,15 @@ from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._driver_converge import Driver
 from ansible_collections.kpro.llm.plugins.module_utils._driver_edge import DriverEdge
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Wanted
+from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import repository_of
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._long_job import LongJob
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
+from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import Repository
 
 URL = "https://download.nvidia.com/XFree86/Linux-x86_64/{version}/NVIDIA-Linux-x86_64-{version}.run"
+
+REPOSITORY_URL = "https://developer.download.nvidia.com/compute/cuda/repos/{distribution}/x86_64/"
 
 
 def argument_spec() -> dict[str, t.Any]:
@@ -163,6 +200,10 @@ def argument_spec() -> dict[str, t.Any]:
         "packages": {"type": "list", "elements": "str", "default": ["dkms", "gcc", "make", "libc6-dev", "proxmox-default-headers"]},
         "persistence": {"type": "bool", "default": True},
         "power_limit_w": {"type": "int", "default": 0},
+        "source": {"type": "str", "choices": ["runfile", "cuda_repo"], "default": "runfile"},
+        "repository_url": {"type": "str", "default": REPOSITORY_URL},
+        "repository_key_url": {"type": "str", "default": "", "no_log": False},
+        "repository_key_fingerprint": {"type": "str", "default": "", "no_log": False},
         "poll_s": {"type": "float", "default": 10.0},
     }
 
@@ -172,6 +213,7 @@ def converge(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     if os.geteuid() != 0:
         raise KproError("nvidia_driver", "it needs root", "Connect as root, or let Ansible become root")
     command = Command()
+    edge = DriverEdge(command)
     wanted = Wanted(
         scope=params["scope"],
         version=params["version"],
@@ -182,9 +224,18 @@ def converge(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         packages=tuple(params["packages"]),
         persistence=params["persistence"],
         power_limit_w=params["power_limit_w"],
+        source=params["source"],
+        repository=repository(params, edge) if params["source"] == "cuda_repo" else None,
     )
-    driver = Driver(DriverEdge(command), lambda version: LongJob(f"kpro-driver-{version}.service", command=command), params["poll_s"])
+    driver = Driver(edge, lambda version: LongJob(f"kpro-driver-{version}.service", command=command), params["poll_s"])
     return driver.converge(wanted, check_mode)
+
+
+def repository(params: dict[str, t.Any], edge: DriverEdge) -> Repository:
+    """Return the vendor's package repository for the release at hand."""
+    if params["scope"] == "userland":
+        raise KproError("source cuda_repo", "a container takes its libraries from the vendor package of the node's version", "Leave source out")
+    return repository_of(params["repository_url"], params["repository_key_url"], params["repository_key_fingerprint"], edge.distribution())
 
 
 def main() -> None:

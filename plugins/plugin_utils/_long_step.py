@@ -16,6 +16,9 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+# A unit that is ended from outside each time must not be started for ever.
+MAX_STARTS = 3
+
 display = Display()
 
 
@@ -28,13 +31,19 @@ class LongStep(ActionBase):
 
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result = super().run(tmp, task_vars)
-        changed, diff, plan, last = False, None, None, ""
+        changed, diff, plan, last, starts = False, None, None, "", 0
+        warnings: list[t.Any] = []
         while True:
             answer = self._execute_module(module_name=self._task.action, task_vars=task_vars)
             changed = changed or bool(answer.get("changed"))
             diff = diff or answer.get("diff")
             plan = plan or answer.get("plan")
+            warnings += [text for text in answer.pop("warnings", None) or [] if text not in warnings]
             progress = answer.pop("progress", "")
+            starts += bool(answer.pop("started", False))
+            if starts > MAX_STARTS:
+                text = f"{self._task.action}: its work was started {starts} times and ended each time without a result. See the journal of the target"
+                answer = {"failed": True, "msg": f"{text}. Last: {last}."}
             if progress and progress != last:
                 display.display(f"  {self._host(task_vars)}: {progress}", color="cyan")
                 last = progress
@@ -46,6 +55,8 @@ class LongStep(ActionBase):
             result["diff"] = diff
         if plan:
             result["plan"] = plan
+        if warnings:
+            result["warnings"] = warnings
         return result
 
     def _host(self, task_vars: dict[str, t.Any] | None) -> str:

@@ -6,7 +6,7 @@
 
 No module is ever loaded. What a kernel would show is kept in files below RUN and bound over /proc and /sys of the node.
 Choices (which GPUs, which faults) are read from CONFIG each time. Called under the names modprobe, rmmod, modinfo, lsmod and dkms
-it answers for nvidia* and nouveau and leaves everything else to the real program.
+it answers for nvidia* and nouveau and leaves everything else to the real program. As mokutil it is the firmware of Secure Boot.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ RUN = pathlib.Path("/run/kpro-standin")
 PROC = RUN / "proc"
 OURS = ("nvidia", "nvidia_modeset", "nvidia_drm", "nvidia_uvm", "nvidia_peermem", "nouveau")
 NEEDS = {"nvidia_modeset": ["nvidia"], "nvidia_drm": ["nvidia_modeset"], "nvidia_uvm": ["nvidia"], "nvidia_peermem": ["nvidia"]}
+MOK = "/var/lib/dkms/mok.pub"
 UVM_MAJORS = (511, 509, 510)
 TOPOLOGY = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
 
@@ -169,8 +170,15 @@ def remove_tree(path: pathlib.Path) -> None:
 # --- the PCI tree ----------------------------------------------------------------------------------------------------------------------
 
 
+def vfio_ids() -> set[str]:
+    """The vendor:device pairs that vfio-pci is told to take, by modprobe.d or on the kernel command line."""
+    values = re.findall(r"^options\s+vfio[-_]pci\s.*?ids=(\S+)", modprobe_texts(), re.MULTILINE)
+    values += re.findall(r"\bvfio[-_]pci\.ids=(\S+)", pathlib.Path("/proc/cmdline").read_text())
+    return {":".join(word.split(":")[:2]).lower() for value in values for word in value.split(",")}
+
+
 def binding(gpu: dict[str, t.Any], modules: dict[str, t.Any]) -> str | None:
-    if gpu.get("binding") == "vfio-pci":
+    if gpu.get("binding") == "vfio-pci" or gpu["bus_id"] in load(RUN / "vfio.json", []):
         return "vfio-pci"
     if "nouveau" in modules:
         return "nouveau"
@@ -213,20 +221,35 @@ def boot() -> None:
         bind(tree, real)
     bind(PROC / "driver", pathlib.Path("/proc/driver"))
     bind(PROC / "devices", pathlib.Path("/proc/devices"))
+    words = pathlib.Path("/proc/cmdline").read_text().strip()
+    (PROC / "cmdline").write_text(f"{words} {config().get('cmdline', '')}".strip() + "\n")
+    bind(PROC / "cmdline", pathlib.Path("/proc/cmdline"))
+    taken = vfio_ids()
+    store(RUN / "vfio.json", [gpu["bus_id"] for gpu in config()["gpus"] if pci_pair(gpu) in taken])
+    at_the_console()
     store(RUN / "loaded.json", {})
     if config().get("nouveau") and not blacklisted("nouveau"):
         store(RUN / "loaded.json", {"nouveau": {}})
     refresh()
 
 
+def pci_pair(gpu: dict[str, t.Any]) -> str:
+    pci_id = int(gpu.get("pci_id", "0x223010de"), 16)
+    return f"{pci_id & 0xFFFF:04x}:{pci_id >> 16:04x}"
+
+
 def bind(source: pathlib.Path, target: pathlib.Path) -> None:
     subprocess.run(["mount", "--bind", str(source), str(target)], check=True)
 
 
-def blacklisted(name: str) -> bool:
+def modprobe_texts() -> str:
     folders = [pathlib.Path("/etc/modprobe.d"), pathlib.Path("/usr/lib/modprobe.d"), pathlib.Path("/lib/modprobe.d")]
-    text = "\n".join(path.read_text() for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.conf")))
-    return re.search(rf"^\s*blacklist\s+{name}\s*$", text, re.MULTILINE) is not None
+    return "\n".join(path.read_text() for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.conf")))
+
+
+def blacklisted(name: str) -> bool:
+    spelled = name.replace("_", "[-_]")
+    return re.search(rf"^\s*blacklist\s+{spelled}\s*$", modprobe_texts(), re.MULTILINE) is not None
 
 
 def modules_load() -> int:
@@ -256,7 +279,7 @@ def insert(name: str, quiet: bool) -> int:
             return 1
     modules = loaded()
     if name == "nvidia":
-        if config().get("secure_boot") and not config().get("module_signed"):
+        if config().get("secure_boot") and not config().get("module_signed") and MOK not in mok_state()["enrolled"]:
             return fail("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service", quiet)
         if not any(binding(gpu, {**modules, "nvidia": {}}) == "nvidia" and not gpu.get("lost") for gpu in config()["gpus"]):
             return fail("modprobe: ERROR: could not insert 'nvidia': No such device", quiet)
@@ -360,6 +383,39 @@ def real(name: str, argv: list[str]) -> int:
     os.execv("/usr/bin/kmod", [name, *argv])
 
 
+# --- mokutil: the firmware of Secure Boot ----------------------------------------------------------------------------------------------
+
+
+def mok_state() -> dict[str, list[str]]:
+    return {"enrolled": [], "pending": [], **load(STATE / "mok.json", {})}
+
+
+def at_the_console() -> None:
+    """At boot: a person confirms the pending keys, if the choice mok_console says that one is there; else the request lapses."""
+    state = mok_state()
+    if state["pending"]:
+        store(STATE / "mok.json", {"enrolled": [*state["enrolled"], *(state["pending"] if config().get("mok_console") else [])], "pending": []})
+
+
+def mokutil(argv: list[str]) -> int:
+    state = mok_state()
+    match argv:
+        case ["--sb-state"]:
+            print("SecureBoot enabled" if config().get("secure_boot") else "SecureBoot disabled")
+        case ["--test-key", path]:
+            words = {"enrolled": "is already enrolled", "pending": "is already in the enrollment request"}
+            found = next((key for key in words if path in state[key]), None)
+            print(f"{path} {words[found] if found else 'is not enrolled'}")
+            return 1 if found else 0
+        case ["--import", path]:
+            if not pathlib.Path(path).exists():
+                return fail(f"Failed to get file status, {path}")
+            store(STATE / "mok.json", {**state, "pending": sorted({*state["pending"], path})})
+        case _:
+            return fail("usage of this stand-in: mokutil --sb-state | --test-key FILE | --import FILE")
+    return 0
+
+
 # --- dkms ------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -437,6 +493,8 @@ def dkms_build(table: dict[str, t.Any], version: str, release: str, goal: str) -
         log.write_text(f"DKMS make.log for nvidia-{version} for kernel {release} (x86_64)\n{config()['dkms_error']}\n")
         return fail(f"Error! Bad return status for module build on kernel: {release} (x86_64)\nConsult {log} for more information.") + 9
     log.write_text(f"DKMS make.log for nvidia-{version} for kernel {release} (x86_64)\nSTAND-IN: nothing was compiled\n")
+    if config().get("secure_boot") and not pathlib.Path(MOK).exists():
+        pathlib.Path(MOK).write_text("STAND-IN for the certificate that DKMS makes at its first build\n")
     table[version][release] = goal
     store(STATE / "dkms.json", table)
     if goal == "installed":
@@ -476,7 +534,8 @@ def setting(key: str, value: str) -> int:
 
 def main(argv: list[str]) -> int:
     program = pathlib.Path(argv[0]).name
-    by_name: dict[str, t.Callable[[list[str]], int]] = {"modprobe": modprobe, "rmmod": rmmod, "modinfo": modinfo, "lsmod": lsmod, "dkms": dkms}
+    by_name: dict[str, t.Callable[[list[str]], int]] = {"modprobe": modprobe, "rmmod": rmmod, "modinfo": modinfo, "lsmod": lsmod, "dkms": dkms,
+                                                              "mokutil": mokutil}  # fmt: skip
     if program in by_name:
         return by_name[program](argv[1:])
     match argv[1:]:

@@ -9,7 +9,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
-from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Unit, Wanted
+from ansible_collections.kpro.llm.plugins.module_utils._driver_model import DriverPackage, GpuUser, Present, Unit, Wanted
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import DeviceNode, PciGpu
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsEntry, DriverVersion
 
@@ -20,6 +20,14 @@ NEXT_KERNEL = "6.17.2-1-pve"
 WANTED = Wanted("node", VERSION, "https://example.org/{version}.run", "", "auto", False, ("dkms", "gcc"), True)
 USERLAND = dataclasses.replace(WANTED, scope="userland", packages=())
 DRIVER = DriverVersion(VERSION, "open")
+ENGINE = GpuUser(
+    "python (pid 4711, kpro-sglang.service, uid 100999, 41200 MiB of GPU memory) of container 129 (qwen)", "pct exec 129 -- systemctl stop kpro-sglang.service"
+)
+DEBIAN, NVIDIA = "Debian NVIDIA Maintainers <pkg-nvidia-devel@lists.alioth.debian.org>", "NVIDIA CORPORATION <cudatools@nvidia.com>"
+
+
+def package(name: str, version: str, maintainer: str = DEBIAN) -> DriverPackage:
+    return DriverPackage(name, version, maintainer)
 
 
 def device(path: str, major: int, minor: int) -> DeviceNode:
@@ -34,7 +42,7 @@ GOOD = Present(
     nvml_library=VERSION,
     cuda_library=VERSION,
     runfile=VERSION,
-    foreign_packages=(),
+    packages=(),
     missing_packages=(),
     kernels_without_headers=(),
     modules=frozenset({"nvidia", "nvidia_uvm"}),

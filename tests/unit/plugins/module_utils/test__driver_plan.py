@@ -18,6 +18,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsE
 from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.driver_cases import (
     CONTAINER,
     DRIVER,
+    ENGINE,
     FRESH,
     GOOD,
     KERNEL,
@@ -120,9 +121,9 @@ def test_new_module_on_disk_and_old_one_loaded() -> None:
 
 
 def test_old_module_in_use_needs_a_reboot_and_nothing_is_touched() -> None:
-    plan = node_plan(WANTED, but(GOOD, loaded=DriverVersion(OLDER, "open"), users=("python (pid 4711) of container 129",)))
+    plan = node_plan(WANTED, but(GOOD, loaded=DriverVersion(OLDER, "open"), users=(ENGINE,)))
     assert plan.changes == ()
-    assert plan.reboot == f"driver {OLDER} is loaded and used by python (pid 4711) of container 129"
+    assert plan.reboot == f"driver {OLDER} is loaded and used by {ENGINE.words}"
 
 
 def test_nouveau_loaded_is_kept_off_and_a_reboot_asked_for() -> None:

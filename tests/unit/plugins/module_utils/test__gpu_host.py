@@ -11,9 +11,11 @@ import stat
 import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import vm_words
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_host import GpuHost
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import Gpu, PciGpu
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DriverVersion
+from ansible_collections.kpro.llm.plugins.module_utils._secure_boot import SecureBoot
 
 
 def write(path: pathlib.Path, text: str) -> None:
@@ -92,8 +94,13 @@ def test_pci(root: pathlib.Path) -> None:
         write(devices / name / "class", f"{kind}\n")
         write(devices / name / "device", "0x2230\n")
     (devices / "0000:41:00.0/driver").symlink_to("../../../../bus/pci/drivers/vfio-pci")
-    write(root / "etc/pve/qemu-server/100.conf", "hostpci0: 0000:41:00,pcie=1\n")
-    assert host(root).pci() == (PciGpu("0000:41:00.0", "0x2230", "vfio-pci", (100,)), PciGpu("0000:61:00.0", "0x2230", None))
+    write(root / "etc/pve/qemu-server/100.conf", "name: games\nhostpci0: 0000:41:00,pcie=1\n")
+    write(root / "etc/pve/qemu-server/101.conf", "hostpci0: mapping=card,pcie=1\n[before]\nname: old\n")
+    write(root / "etc/pve/mapping/pci.cfg", f"card\n\tmap id=10de:2230,node={os.uname().nodename},path=0000:61:00.0\n\tmap node=far,path=0000:01:00.0\n")
+    first, second = host(root).pci()
+    assert first == PciGpu("0000:41:00.0", "0x2230", "vfio-pci", (100,), ("games",))
+    assert second == PciGpu("0000:61:00.0", "0x2230", None, (101,), ("",))
+    assert (vm_words(first), vm_words(second)) == (" (hostpci of VM 100 'games')", " (hostpci of VM 101)")
 
 
 def test_proc_gpus(root: pathlib.Path) -> None:
@@ -128,11 +135,11 @@ def test_secure_boot(root: pathlib.Path, last: int, on: bool) -> None:
     path = root / "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
     path.parent.mkdir(parents=True)
     path.write_bytes(bytes([6, 0, 0, 0, last]))
-    assert host(root).secure_boot() is on
+    assert host(root).secure_boot().on is on
 
 
 def test_what_is_not_visible_is_none(root: pathlib.Path) -> None:
-    assert (host(root).secure_boot(), host(root).iommu()) == (None, None)
+    assert (host(root).secure_boot(), host(root).iommu()) == (SecureBoot(), None)
 
 
 def test_iommu(root: pathlib.Path) -> None:
