@@ -47,10 +47,17 @@ def judge(seen: Values, wanted: t.Any) -> Judgement:
     # A GPU that is lost has no row of its own, so its finding is about the GPUs as such.
     bearable = [enough and (slot is not None or finding["kind"] == "gpu_lost") for slot, finding in zip(slots, errors, strict=True)]
     return Judgement(
-        in_the_way=tuple(_sentence(error) for error, fine in zip(errors, bearable, strict=True) if not fine),
+        in_the_way=(*(_sentence(error) for error, fine in zip(errors, bearable, strict=True) if not fine), *_missing(wanted, gpus)),
         others=tuple(_sentence(error) for error, fine in zip(errors, bearable, strict=True) if fine),
         usable=tuple(healthy if enough else gpus),
     )
+
+
+def _missing(wanted: t.Any, gpus: t.Sequence[Values]) -> list[str]:
+    """Return a sentence for each GPU that is wanted by a name that none has."""
+    names = [choice for choice in wanted if not any(_names(choice, gpu) for gpu in gpus)] if isinstance(wanted, (list, tuple)) and gpus else []
+    there = ", ".join(f"{gpu['uuid']} ({gpu.get('bus_id')})" for gpu in gpus)
+    return [KproError(f"GPU '{name}'", "the node has no such GPU", f"It has {there} (gpu_container__gpus)").sentence for name in names]
 
 
 def _slot(bus_id: t.Any) -> tuple[int, int, int] | None:

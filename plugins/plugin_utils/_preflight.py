@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _lanes as lanes
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import BUS_ID, bus_address
 
 OK, NOTE, WILL_FIX, NEEDS_YOU = "OK", "note", "will fix", "needs you"
 PVE_MIN = (8, 1)  # the first with dev[n]
@@ -18,6 +20,7 @@ PVE_MIN = (8, 1)  # the first with dev[n]
 _ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm")
 
 Values = t.Mapping[str, t.Any]
+_UUID = re.compile(r"(GPU|MIG)-[0-9a-f-]+\Z", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +118,7 @@ def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
         rows.append(Finding("GPUs", NEEDS_YOU, "The node has no NVIDIA GPU (neither on the PCI bus nor by the driver)"))
     elif count > there:
         rows.append(Finding("GPUs", NEEDS_YOU, f"{count} are asked for (gpu_container__gpus) and the node has {there}"))
+    rows += _named_before_the_driver(named, node)
     if count and wanted.tp_size != count:
         rows.append(
             Finding(
@@ -129,6 +133,21 @@ def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
         if any(row.state == NEEDS_YOU for row in rows)
         else [*rows, Finding("GPUs", OK, f"{there} on the node{' (' + ', '.join(names) + ')' if names else ''}, {count} for the container")]
     )
+
+
+def _named_before_the_driver(named: t.Sequence[t.Any], node: Values) -> list[Finding]:
+    """Judge GPUs that are asked for by name where no driver tells UUIDs yet; with one the container's look judges them."""
+    if any(gpu.get("uuid") for gpu in node.get("gpus") or []):
+        return []
+    buses = {str(card["bus_id"]): bus_address(str(card["bus_id"]))[:3] for card in node.get("pci") or []}
+    rows = []
+    for name in map(str, named):
+        if _UUID.match(name):
+            rows.append(Finding("GPUs", NOTE, f"{name} can be looked up only once the driver is there, which the phase node sees to"))
+        elif not BUS_ID.match(name) or bus_address(name)[:3] not in buses.values():
+            there = f"The node has {', '.join(sorted(buses))}" if buses else "The node has none"
+            rows.append(Finding("GPUs", NEEDS_YOU, KproError(f"GPU '{name}'", "there is no such GPU", f"{there} (gpu_container__gpus)").sentence))
+    return rows
 
 
 def wanted_count(gpus: t.Any, there: int) -> int:

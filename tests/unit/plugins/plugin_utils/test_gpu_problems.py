@@ -56,6 +56,13 @@ def test_a_problem_of_the_driver_always_stands_in_the_way(wanted: t.Any) -> None
     assert judge(seen(SHARED), wanted).in_the_way == (SHARED.sentence,)
 
 
+def test_a_name_that_no_gpu_has_stands_in_the_way() -> None:
+    found = judge(seen(), ["GPU-cccc", GOOD, "61:00.0"])
+    assert [sentence.split(":")[0] for sentence in found.in_the_way] == ["GPU 'GPU-cccc'"]
+    assert GOOD in found.in_the_way[0] and "0000:61:00.0" in found.in_the_way[0]
+    assert judge({"gpus": [], "findings": []}, ["GPU-cccc"]).in_the_way == ()  # without a driver nobody knows
+
+
 def test_warnings_are_no_problems() -> None:
     found = judge(seen(WARNING), "all")
     assert (found.in_the_way, found.others, len(found.usable)) == ((), (), 2)

@@ -59,6 +59,24 @@ def sentences(wanted: preflight.Wanted = WANTED, **seen: t.Any) -> str:
     return " | ".join(finding.sentence for finding in found if finding.state == preflight.NEEDS_YOU)
 
 
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("0000:41:00.0", preflight.OK),
+        ("61:00.0", preflight.OK),
+        ("0000:99:00.0", preflight.NEEDS_YOU),
+        ("7", preflight.NEEDS_YOU),
+        (7, preflight.NEEDS_YOU),
+        ("GPU-5a4d1c0e-7b6f-4f43-9d2a-3c1e8f60a641", preflight.NOTE),
+    ],
+)
+def test_names_of_gpus_before_there_is_a_driver(name: t.Any, state: str) -> None:
+    node = {**NODE, "gpus": [], "driver": {"loaded": None}}
+    wanted = dataclasses.replace(WANTED, gpus=[name], tp_size=1)
+    assert states(wanted, node=node)["GPUs"][0] == state
+    assert state != preflight.NEEDS_YOU or "The node has 0000:41:00.0, 0000:61:00.0" in sentences(wanted, node=node)
+
+
 def test_a_deployment_with_nothing_in_its_way() -> None:
     assert {state for found in states().values() for state in found} == {preflight.OK}
 
