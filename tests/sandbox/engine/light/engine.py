@@ -124,11 +124,18 @@ class Play:
         self._port_lost = False
 
     def run(self, steps: list[dict[str, t.Any]]) -> t.NoReturn:
+        self._play(steps)
+        while True:
+            self._watch_children(None)
+
+    def _play(self, steps: list[dict[str, t.Any]]) -> None:
         for step in steps:
             for name, value in step.items():
                 getattr(self, f"step_{name}")(value)
-        while True:
-            self._watch_children(None)
+
+    def step_by_option(self, what: dict[str, t.Any]) -> None:
+        """The steps of the value that an ``option`` of the configuration has, else those of ``else``."""
+        self._play(what["cases"].get(str(self._options.get(what["option"], "")), what.get("else", [])))
 
     def step_log(self, text: str) -> None:
         say(text)
