@@ -50,7 +50,7 @@ class Observer:
         present = self.present(declared.vmid)
         facts = Facts(self._node, self._pve_major, present, gpus=self._gpus)
         if present is None:
-            facts = dataclasses.replace(facts, elsewhere=self._elsewhere(declared.vmid))
+            facts = dataclasses.replace(facts, elsewhere=self.elsewhere(declared.vmid))
             if facts.elsewhere is None and declared.state != "absent":
                 facts = self._with_stores(declared, facts)
         return self._with_files(declared, facts) if self._host and declared.state != "absent" else facts
@@ -100,7 +100,8 @@ class Observer:
         rows = self._api.get(f"/nodes/{self._node}/lxc/{vmid}/interfaces") or []
         return next((str(row["inet"]).partition("/")[0] for row in rows if row.get("name") == name and row.get("inet")), "")
 
-    def _elsewhere(self, vmid: int) -> Elsewhere | None:
+    def elsewhere(self, vmid: int) -> Elsewhere | None:
+        """Return the guest with this id if it is not a container on this node."""
         rows = self._api.get("/cluster/resources", {"type": "vm"}) or []
         row = next((row for row in rows if int(row.get("vmid", 0)) == vmid), None)
         if row is None or (row.get("type") == "lxc" and row.get("node") == self._node):
