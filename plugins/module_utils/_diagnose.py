@@ -22,11 +22,15 @@ def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = Non
     :param context: facts around it (``args``, ``unit``, ``engine_version``, ``driver``, ``loss`` ...); unknown ones are accepted.
     """
     case = Case(lines, context)
+    if isinstance(case.get("loss"), (list, tuple)) and list(case.get("loss"))[:1] == ["other_server_answers"]:
+        # Seen in the kernel's tables: more than the log can know.
+        return dataclasses.replace(_loss(case) or _unknown(case), phase=case.log.phase)
     for rule in _RULES:
         found = rule(case)
         if found is not None:
             return dataclasses.replace(found, phase=case.log.phase)
-    return dataclasses.replace(_loss(case) or _diagnosis_start.first_exception(case) or _unknown(case), phase=case.log.phase)
+    found = _loss(case) or _diagnosis_start.first_exception(case) or _diagnosis_unit.killed(case) or _unknown(case)
+    return dataclasses.replace(found, phase=case.log.phase)
 
 
 def _loss(case: Case) -> Diagnosis | None:
@@ -42,9 +46,12 @@ def _loss(case: Case) -> Diagnosis | None:
         "tool_parser_wrong": "Set tool_call_parser and reasoning_parser for this model",
         "other_server_answers": "End the other server or choose another sglang_server__port",
         "identity_changed": "Run the deployment again",
-        "crash_loop": "Read the log of the first start; run the deployment again once the cause is repaired",
+        "crash_loop": "Stop the unit, repair the cause of the first start's end, run the deployment again",
+        "never_started": "Start it by running the deployment",
     }
-    return Diagnosis(str(loss[0]), str(loss[1]), remedies.get(str(loss[0]), ""), tuple(case.lines[-3:]))
+    error = case.first_error.strip() if loss[0] == "crash_loop" else ""
+    cause = f"{loss[1]}. Cause of the first start's end: {error}" if error else str(loss[1])
+    return Diagnosis(str(loss[0]), cause, remedies.get(str(loss[0]), ""), (error,) if error else tuple(case.lines[-3:]))
 
 
 def _unknown(case: Case) -> Diagnosis:

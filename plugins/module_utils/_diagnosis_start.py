@@ -14,12 +14,29 @@ from ansible_collections.kpro.llm.plugins.module_utils._diagnosis import Case, D
 _DRIVER_OF_CUDA = {13: 580, 12: 525}
 
 
+# What the gate says, the class of it, and what helps.
+_GATE = (
+    (
+        r"^GPU memory is in use",
+        "gpu_occupied",
+        "It is none of ours (leftovers of ours are ended before a start): kpro.llm.gpu_cleanup on the node names who holds it; end it where it belongs",
+    ),
+    (r"^port \d+ ", "port_taken", "End the other server or choose another sglang_server__port"),
+    (r"^model .* cannot be read", "model_path_missing", "Check that the model store is mounted into the container, then run the role kpro.llm.hf_model"),
+)
+
+
 def gate_refused(case: Case) -> Diagnosis | None:
     """Our own gate said no before the engine was started."""
     found = case.find(r"^gate: (?!ok)(.*)")
     if not found:
         return None
-    return Diagnosis("gate_refused", f"the gate refused the start: {found[1]}", "", (found.string,))
+    for words, class_, remedy in _GATE:
+        if re.search(words, found[1]):
+            return Diagnosis(class_, f"the gate refused the start: {found[1]}", remedy, (found.string,))
+    return Diagnosis(
+        "gate_refused", f"the gate refused the start: {found[1]}", "Run the deployment again, it brings node, container and service in line", (found.string,)
+    )
 
 
 def bad_option(case: Case) -> Diagnosis | None:

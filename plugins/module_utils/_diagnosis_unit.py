@@ -119,6 +119,21 @@ def stopped(case: Case) -> Diagnosis | None:
     )
 
 
+def killed(case: Case) -> Diagnosis | None:
+    """The main process was ended by a signal and says nothing about it; a crash of its own leaves its words (asked last, after all rules)."""
+    how = re.fullmatch(r"ended by (signal (?:9|15))\b.*", str(case.get("unit.exit_words") or ""))
+    if not how or case.find(r"(?i)sigquit|kill_process_tree|SIGTERM received|^Stopping "):
+        return None
+    when = "while it served" if case.log.phase == "serving" else f"in the phase '{case.log.phase}'"
+    return Diagnosis(
+        "killed_from_outside",
+        f"the main process was ended by {how[1]} {when}; its log holds no error, so the signal came from outside",
+        "Look at the kernel's log of the node (memory, Xid) and at who manages this container, then run the deployment again",
+        tuple(case.lines[-2:]),
+        confidence="likely",
+    )
+
+
 def warmup_sequence(case: Case) -> Diagnosis | None:
     """Steps of a start: the web framework was up, the engine was not."""
     steps = case.get("steps")

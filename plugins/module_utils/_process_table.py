@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 _LISTEN = "0A"
 
@@ -36,6 +37,12 @@ class Process:
         parts = [part for part in self.cgroup.split("/") if part.endswith((".service", ".scope"))]
         return parts[-1] if parts else ""
 
+    @property
+    def container(self) -> int:
+        """Id of the LXC container it runs in, seen from the node; 0 for the node's own, and for all seen from inside."""
+        found = re.match(r"/(?:[^\n]*/)?lxc(?:\.payload)?[./](\d+)(?:/|$)", self.cgroup)
+        return int(found[1]) if found else 0
+
 
 def listening_inodes(table: str, port: int) -> set[str]:
     """Return the socket inodes that listen on ``port``, from the text of ``/proc/net/tcp`` or ``tcp6``."""
@@ -64,6 +71,7 @@ def within_cgroup(path: str, group: str) -> bool:
 def process_words(process: Process, user: str = "") -> str:
     """Name a process for a person: PID, program, user, unit."""
     name = process.command or "a process without a command line"
-    where = f", unit {process.unit}" if process.unit else ""
+    container = f", container {process.container}" if process.container else ""
+    where = f"{container}, unit {process.unit}" if process.unit else container
     who = f", user {user}" if user else f", uid {process.uid}" if process.uid >= 0 else ""
     return f"pid {process.pid} ({name[:80]}{who}{where})"

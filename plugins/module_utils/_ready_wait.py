@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import select
 import selectors
 import threading
@@ -31,6 +32,8 @@ _RETRY_S = 0.5
 # The rest of a traceback arrives with the fatal line or right after it.
 _QUIET_S = 0.1
 _LAST_WORDS_S = 1.5
+# What the engine and our gate say when somebody else has the port.
+_PORT_LOST = re.compile(r"address already in use|^gate: port ")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,14 +157,13 @@ class ReadyWait:
         self._hear_last_words(wait_for_systemd=ended)
         unit = self._systemd.state()
         loss = self._unit_loss(unit)
-        foreign = self._foreign_listener(unit) if "address already in use" in self._log.fatal else ""
-        if foreign:
-            return self._lost(("other_server_answers", foreign), unit)
         if loss is None and self._log.fatal:
             loss = ("start_failed", f"the start has failed although {self._identity.unit} is still {unit.active_state}: {self._log.fatal.strip()}")
         return self._lost(loss, unit) if loss else None
 
     def _unit_loss(self, unit: UnitState) -> tuple[str, str] | None:
+        if not self._identity.invocation_id:
+            return ("never_started", f"{self._identity.unit} was never started, it is {unit.active_state or 'absent'}")
         present = self._systemd.identity(unit)
         change = identity_change(self._identity, present)
         if change:
@@ -178,7 +180,8 @@ class ReadyWait:
         if not listens or (holder and within_cgroup(holder.cgroup, unit.control_group)):
             return ""
         who = process_words(holder) if holder else "a process that cannot be seen from here"
-        return f"port {self._port} is held by {who}, not by {self._identity.unit} (pid {unit.main_pid})"
+        ours = f" (pid {unit.main_pid})" if unit.main_pid else ""
+        return f"port {self._port} is held by {who}, not by {self._identity.unit}{ours}"
 
     def _open_pidfd(self) -> int | None:
         if not self._identity.main_pid:
@@ -229,4 +232,7 @@ class ReadyWait:
         if not self._log.lines and self._identity.invocation_id:
             for line in self._systemd.journal(self._identity.invocation_id):
                 self._log.feed(line.text, line.time_s)
+        if loss[0] in ("crashed", "start_failed") and _PORT_LOST.search(self._log.fatal):
+            foreign = self._foreign_listener(unit)
+            loss = ("other_server_answers", foreign) if foreign else loss
         return Outcome("lost", self._last, self._log, unit, loss)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import time
 import typing as t
@@ -85,10 +86,23 @@ class Systemd:
     def start(self, timeout_s: float) -> None:
         """Start with a clean start limit, so that the limit counts only automatic restarts.
 
-        :raises KproError: if systemd refuses, or the first program of the unit cannot be executed.
+        :raises KproError: if systemd refuses, or the first program of the unit cannot be executed; with a ``diagnosis`` of class ``never_started``.
         """
         self._command.run(["systemctl", "reset-failed", self.unit])
-        self._command.check(["systemctl", "start", self.unit], timeout_s=timeout_s)
+        answer = self._command.run(["systemctl", "start", self.unit], timeout_s=timeout_s)
+        if answer.rc:
+            raise self._never_started(answer.last_error_line)
+
+    def _never_started(self, said: str) -> KproError:
+        state = self.state()
+        lines = [line.text for line in self.journal(state.invocation_id, 20)] if state.invocation_id else []
+        # It would be tried again and again.
+        self.stop_soon()
+        why = next((line.partition(": ")[2] for line in lines if re.match(rf"{re.escape(self.unit)}: Failed (?:at step|to (?!.*result))", line)), said)
+        cause = f"systemd could not start it{f' ({state.exit_words})' if state.exit_words else ''}: {why.strip() or state.result}"
+        remedy = f"Look at systemctl status {self.unit} and systemctl cat {self.unit} in the container, then run the deployment again"
+        diagnosis = {"class": "never_started", "phase": "", "cause": cause, "evidence": lines[-5:], "remedy": remedy, "direction": ""}
+        return KproError(self.unit, cause, remedy, diagnosis={**diagnosis, "confidence": "certain", "action": "stop_and_report"})
 
     def stop(self, timeout_s: float) -> None:
         """Stop, wait, and end what is left by SIGKILL once ``timeout_s`` is over; a stop that ends in "failed" is a stop too."""

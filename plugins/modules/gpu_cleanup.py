@@ -14,7 +14,7 @@ description:
   - Ends leftover processes of the service and waits until their GPU memory is really free.
   - A process is ours if it is in the unit's control group while the unit does not run, or if it belongs to the service user, runs from one of
     O(roots), and has an NVIDIA device or the service's port open. Names never count. Its start time is checked again before each signal.
-  - Everything else that holds a GPU is reported by program, user and unit, and left alone.
+  - Everything else that holds a GPU is reported by program, user, unit and (from the node) container, and left alone.
   - In check mode it lists what it would end.
 extends_documentation_fragment:
   - kpro.llm.attributes
@@ -99,7 +99,7 @@ foreign:
   type: list
   elements: dict
   sample:
-    - {pid: 9120, command: ollama serve, uid: 998, unit: ollama.service, devices: [/dev/nvidia1], note: ""}
+    - {pid: 9120, command: ollama serve, uid: 100998, unit: ollama.service, container: 131, devices: [/dev/nvidia1], note: ""}
 memory_used_mib:
   description: Memory in use by GPU in the end.
   returned: success
@@ -185,6 +185,7 @@ def _foreign_row(process: Process) -> dict[str, t.Any]:
         "command": process.command,
         "uid": process.uid,
         "unit": process.unit,
+        "container": process.container,
         "cgroup": process.cgroup,
         "devices": list(process.devices),
         "note": state_words(process),

@@ -87,6 +87,10 @@ options:
     type: list
     elements: path
     default: []
+  memory_events:
+    description: File of the container's control group whose count C(oom_kill) tells a process killed for want of memory from others; may be absent.
+    type: path
+    default: /sys/fs/cgroup/memory.events
   context:
     description: Facts for the diagnosis (versions, arguments, GPUs); see O(kpro.llm.sglang_diagnose#module:context).
     type: dict
@@ -150,6 +154,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._chat import answer_patte
 from ansible_collections.kpro.llm.plugins.module_utils._diagnose import diagnose
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._http_client import HttpClient, connect_address
+from ansible_collections.kpro.llm.plugins.module_utils._memory_events import read_memory_events, since
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._readiness import LEVELS, Wanted, attempt
 from ansible_collections.kpro.llm.plugins.module_utils._ready_wait import Outcome, ReadyWait
@@ -176,6 +181,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "on_failure": {"type": "str", "choices": ["stop", "leave"], "default": "stop"},
     "keep": {"type": "dict", "default": {}},
     "links": {"type": "list", "elements": "path", "default": []},
+    "memory_events": {"type": "path", "default": "/sys/fs/cgroup/memory.events"},
     "context": {"type": "dict", "default": {}},
 }
 CLOCK_PATH = "/run/kpro-llm/ready.json"
@@ -190,6 +196,7 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         return {"changed": False, "finished": True, "ready": False, "level": "", "elapsed_s": 0.0, "phases_s": {}}
     clock = WaitClock(CLOCK_PATH)
     waited_s = clock.elapsed_s(identity.invocation_id)
+    events = clock.memory_events(identity.invocation_id) or read_memory_events(params["memory_events"])
     began = time.monotonic()
     poll_s = 0.0 if check_mode else max(0.0, min(params["poll_s"], params["timeout_s"] - waited_s))
     outcome = _wait(params, identity, systemd).run(poll_s, {name: float(value) for name, value in params["hang_budgets_s"].items()})
@@ -198,7 +205,7 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     if check_mode:
         return {**result, "finished": True, "ready": outcome.kind == "ready"}
     if outcome.kind == "waiting" and waited_s < params["timeout_s"]:
-        clock.keep(identity.invocation_id, waited_s)
+        clock.keep(identity.invocation_id, waited_s, events)
         return {**result, "finished": False, "ready": False, "progress": _progress(outcome, result["elapsed_s"])}
     clock.forget()
     if outcome.kind == "ready":
@@ -206,7 +213,8 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
             _keep_good(params["keep"], params["links"])
         return {**result, "finished": True, "ready": True}
     loss = outcome.loss if outcome.kind == "lost" else ("timeout", f"not ready after {waited_s:.0f} s, it came as far as: {outcome.log.words}")
-    raise _failure(loss, outcome, params, identity, systemd, result)
+    facts = {"memory_events": since(events, read_memory_events(params["memory_events"])), **params["context"]}
+    raise _failure(loss, outcome, {**params, "context": facts}, identity, systemd, result)
 
 
 def _keep_good(keep: dict[str, t.Any], links: list[str]) -> None:
@@ -266,6 +274,8 @@ def _failure(loss: tuple[str, str], outcome: Outcome, params: dict[str, t.Any], 
     if stop:
         systemd.stop_soon()
     reason = finding.cause if finding.class_ != "unknown" else f"{loss[1]}. {finding.cause}"
+    if loss[0] == "crash_loop" and finding.class_ not in ("unknown", "crash_loop"):
+        reason = f"{reason}; {loss[1]}"
     return KproError(
         identity.unit,
         reason,
@@ -273,6 +283,7 @@ def _failure(loss: tuple[str, str], outcome: Outcome, params: dict[str, t.Any], 
         diagnosis=finding.as_dict(),
         loss={"class": loss[0], "words": loss[1]},
         stopped=stop,
+        identity=identity.as_dict(),
         log_tail=[without_secrets(line) for line in outcome.log.lines[-20:]],
         **{name: result[name] for name in ("level", "elapsed_s", "phases_s")},
     )

@@ -130,9 +130,10 @@ def test_what_was_kept_is_read_again() -> None:
 def test_a_wait_counts_over_calls_and_begins_anew_after_a_gap(tmp_path: Path) -> None:
     clock = WaitClock(str(tmp_path / "run" / "wait.json"))
     assert clock.elapsed_s("a") == 0.0
-    clock.keep("a", 100.0)
+    clock.keep("a", 100.0, {"oom_kill": 1})
     assert clock.elapsed_s("a") == pytest.approx(100.0, abs=2.0)
     assert clock.elapsed_s("b") == 0.0
+    assert (clock.memory_events("a"), clock.memory_events("b")) == ({"oom_kill": 1}, {})
     note = json.loads((tmp_path / "run" / "wait.json").read_text(encoding="utf-8"))
     (tmp_path / "run" / "wait.json").write_text(json.dumps({**note, "last_s": time.clock_gettime(time.CLOCK_BOOTTIME) - 600}), encoding="utf-8")
     assert clock.elapsed_s("a") == 0.0

@@ -28,6 +28,9 @@ START = [
     {"log": "[2026-11-29 12:00:03] max_total_num_tokens=4096, chunked_prefill_size=4096, context_len=8192"},
 ]
 UP = [{"log": "INFO:     Uvicorn running on http://127.0.0.1:30000 (Press CTRL+C to quit)"}]
+# A container's count as a kernel with a memory controller shows it.
+MEMORY_EVENTS = "low 0\nhigh 0\nmax 1312\noom 3\noom_kill 3\noom_group_kill 0\n"
+CRASHED = "Subprocess scheduler_0 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
 READY = [{"healthy": True, "log": "[2026-11-29 12:00:05] The server is fired up and ready to roll!"}]
 
 
@@ -302,7 +305,8 @@ def test_a_crash_after_ready_is_no_success(unit: StandinUnit, port: int) -> None
 
 def test_a_unit_that_never_started(unit: StandinUnit, port: int) -> None:
     ended = ready({"unit": "kpro-sglang.service", "served_name": "tiny"}, port)
-    assert loss(ended) == "crashed" and "is inactive" in ended.result["msg"]
+    assert loss(ended) == "never_started" and "is inactive" in ended.result["msg"]
+    assert ended.result["details"]["diagnosis"]["class"] == "never_started" and "Start it" in ended.result["remedy"]
 
 
 def test_the_log_of_an_earlier_start_is_never_read(unit: StandinUnit, port: int) -> None:
@@ -323,7 +327,28 @@ def test_a_journal_that_ends_is_followed_anew(unit: StandinUnit, port: int, tmp_
     assert loss(ended) == "start_failed" and (tmp_path / "ended").exists()
 
 
-def test_memory_events_decide_about_a_ram_kill(unit: StandinUnit, port: int) -> None:
-    steps = [*START[:3], {"log": "Subprocess scheduler_0 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup..."}, {"signal": 9}]
-    ended = ready(unit.run_engine(steps), port, timeout_s=60, context={"memory_events": {"oom_kill": 1}})
-    assert ended.result["details"]["diagnosis"]["class"] == "ram_kill"
+def test_memory_events_decide_about_a_ram_kill(unit: StandinUnit, port: int, tmp_path: Path) -> None:
+    """The same log and exit: what the kernel counted while somebody waited decides, not what it had counted before."""
+    events = tmp_path / "memory.events"
+    events.write_text(MEMORY_EVENTS, encoding="ascii")
+    steps = [*START[:3], {"wait_for": str(tmp_path / "go")}, {"log": CRASHED}, {"signal": 9}]
+    identity = unit.run_engine(steps)
+    assert not run_module(sglang_ready.main, identity=identity, port=port, poll_s=1, memory_events=str(events)).result["finished"]
+    events.write_text(MEMORY_EVENTS.replace("oom_kill 3", "oom_kill 4"), encoding="ascii")
+    (tmp_path / "go").touch()
+    found = ready(identity, port, timeout_s=60, memory_events=str(events)).result["details"]["diagnosis"]
+    assert found["class"] == "ram_kill" and "counts 1" in found["cause"] and "gpu_container__memory_mib" in found["remedy"]
+
+
+def test_old_memory_events_are_no_ram_kill(unit: StandinUnit, port: int, tmp_path: Path) -> None:
+    events = tmp_path / "memory.events"
+    events.write_text(MEMORY_EVENTS, encoding="ascii")
+    steps = [*START[:3], {"sleep": 0.5}, {"log": CRASHED}, {"signal": 9}]
+    ended = ready(unit.run_engine(steps), port, timeout_s=60, memory_events=str(events))
+    assert ended.result["details"]["diagnosis"]["class"] == "child_killed"
+
+
+def test_a_kill_without_words_came_from_outside(unit: StandinUnit, port: int) -> None:
+    ended = ready(unit.run_engine([*START[:3], {"sleep": 0.5}, {"signal": 9}]), port, timeout_s=60)
+    found = ended.result["details"]["diagnosis"]
+    assert found["class"] == "killed_from_outside" and "signal 9 in the phase 'weights'" in found["cause"] and found["confidence"] == "likely"
