@@ -29,14 +29,19 @@ LINK_ERRORS = (urllib.error.URLError, http.client.HTTPException, OSError, EOFErr
 class Interrupted(Exception):
     """The transfer broke off or was refused for the moment; asking again may help."""
 
-    def __init__(self, reason: str, wait_s: float = 0.0, status: int = 0) -> None:
+    def __init__(self, reason: str, wait_s: float = 0.0, status: int = 0, *, stalled: bool = False) -> None:
         super().__init__(reason)
         self.wait_s = wait_s
         self.status = status
+        self.stalled = stalled
 
 
 class NotThere(Interrupted):
     """This way does not lead to the file; another one may."""
+
+
+class Closed(Interrupted):
+    """This way is closed until a person opens it: a login is refused, a host key is not known."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +120,7 @@ class Hub:
             try:
                 data = response.read(end - start)
             except LINK_ERRORS as error:
-                raise Interrupted(_words(error)) from error
+                raise interrupted_by(error) from error
         if response.status == 200 and start:
             raise KproError(self._what, "the hub does not serve parts of files", "Check whether a proxy removes the Range header")
         return data
@@ -131,7 +136,7 @@ class Hub:
             except ValueError as error:
                 raise KproError(self._what, "the answer is not JSON", "Check hf_model__endpoint, and whether a proxy answers in its place") from error
             except LINK_ERRORS as error:
-                raise Interrupted(_words(error)) from error
+                raise interrupted_by(error) from error
 
     def _open(self, url: str, revision: str, headers: t.Mapping[str, str]) -> http.client.HTTPResponse:
         request = urllib.request.Request(url, headers={"User-Agent": AGENT, "Accept-Encoding": "identity"})
@@ -148,9 +153,9 @@ class Hub:
         except urllib.error.URLError as error:
             if isinstance(error.reason, ssl.SSLCertVerificationError):
                 raise self._untrusted(error.reason) from error
-            raise Interrupted(_words(error)) from error
+            raise interrupted_by(error) from error
         except LINK_ERRORS as error:
-            raise Interrupted(_words(error)) from error
+            raise interrupted_by(error) from error
         return response
 
     def _problem(self, url: str, error: urllib.error.HTTPError, revision: str) -> Exception:
@@ -174,8 +179,9 @@ def _looked_up_in_any_case(headers: t.Any) -> t.Mapping[str, str]:
     return t.cast(t.Mapping[str, str], headers)
 
 
-def _words(error: BaseException) -> str:
+def interrupted_by(error: BaseException) -> Interrupted:
+    """Return what an error of the link means for a transfer."""
     reason = getattr(error, "reason", None) or error
     if isinstance(reason, TimeoutError):
-        return "no bytes for too long"
-    return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        return Interrupted("no bytes for too long", stalled=True)
+    return Interrupted(getattr(reason, "strerror", None) or str(reason) or type(reason).__name__)

@@ -50,6 +50,7 @@ class ModelOptions:
     exclude: tuple[str, ...]
     verify: str
     sources: tuple[str, ...]
+    offline: bool
     endpoint: str
     token: str = dataclasses.field(repr=False)
     ca_bundle: str
@@ -97,7 +98,7 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     files, found = _observe(options, hub, snapshot, verify_all=verify_all)
     changes = plan_changes(f"{options.repository}@{commit}", snapshot.path, found, verify_all=verify_all)
     if ended and not changes:
-        return {**_result(options, snapshot, found), **plan_result(_fetched(ended.result)), "finished": True}
+        return {**_result(options, snapshot, found), **plan_result(_fetched(ended.result)), **_origins(ended.result), "finished": True}
     result = {**_result(options, snapshot, found), **plan_result(changes), "finished": True}
     if not changes and not files_to_check(found, verify_all=verify_all):
         return result
@@ -106,7 +107,7 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
         return result
     selected = tuple(one.file.path for one in found.states)
     settings = TransferSettings(options.connections, float(options.patience_s))
-    work = Job(options.store, options.repository, commit, tuple(files), selected, verify_all, options.access(), options.sources, settings)
+    work = Job(options.store, options.repository, commit, tuple(files), selected, verify_all, options.access(), options.sources, settings, options.offline)
     job.start("_model_worker", work.to_dict(), f"kpro.llm: model {options.repository}")
     ended = job.wait(options.poll_s)
     if not ended.finished:
@@ -114,6 +115,7 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     _files_again, after = _observe(options, hub, snapshot, verify_all=False)
     if not manifests.complete(after.states):
         raise KproError(snapshot.path, "it is not complete although the download ended well", "Run again with --check --diff to see what differs")
+    result = {**result, **_origins(ended.result)}
     return result if changes else {**result, **plan_result(_fetched(ended.result))}
 
 
@@ -195,19 +197,25 @@ def _header(file: RemoteFile, read: t.Callable[[RemoteFile, int, int], bytes]) -
 def _commit(options: ModelOptions, hub: Hub) -> str:
     if protocol.COMMIT.fullmatch(options.revision):
         return options.revision
+    if options.offline:
+        raise KproError(f"revision {options.revision}", "only the hub knows its commit, and it is not to be asked", "Give a commit as hf_model__revision")
     return _asked(lambda: hub.commit(options.revision))
 
 
 def _files(options: ModelOptions, hub: Hub, snapshot: store.Snapshot) -> t.Sequence[RemoteFile]:
     """Return all files of the commit, from the hub; only if that does not answer, as another source has them written down."""
     sources = [source_of(address, os.path.basename(snapshot.path), options.access()) for address in options.sources]
-    try:
-        return _asked(lambda: hub.files(snapshot.commit))
-    except HubSilent:
-        for source in sources:
-            if found := manifest_of(source, options.repository, snapshot.commit):
-                return found.files
-        raise
+    if not options.offline:
+        try:
+            return _asked(lambda: hub.files(snapshot.commit))
+        except HubSilent as error:
+            silence = error
+    for source in sources:
+        if found := manifest_of(source, options.repository, snapshot.commit):
+            return found.files
+    if options.offline:
+        raise KproError(f"model {options.repository}@{snapshot.commit}", "no source has a manifest of this commit", "Give a store that holds it complete")
+    raise silence
 
 
 def _observe(options: ModelOptions, hub: Hub, snapshot: store.Snapshot, *, verify_all: bool) -> tuple[t.Sequence[RemoteFile], Present]:
@@ -239,6 +247,12 @@ def _result(options: ModelOptions, snapshot: store.Snapshot, found: Present) -> 
 def _fetched(result: t.Mapping[str, t.Any]) -> list[Change]:
     """Return what the worker did beyond a plan made from sizes and times."""
     return [Change(f"Fetch {path}", "missing or damaged", "as in the commit") for path in result.get("fetched", ())]
+
+
+def _origins(result: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return where the bytes came from, and a warning for each source that could not be used."""
+    troubles = list(result.get("troubles", ()))
+    return {"origins": result.get("origins", {}), **({"warnings": troubles} if troubles else {})}
 
 
 def _unfinished(options: ModelOptions, progress: str) -> dict[str, t.Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shlex
 import subprocess
 import typing as t
@@ -20,26 +21,43 @@ from urllib.parse import quote, unquote, urlsplit
 
 from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as manifests
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import AGENT, LINK_ERRORS, HubAccess, Interrupted, NotThere, web_opener
+from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import (
+    AGENT,
+    LINK_ERRORS,
+    Closed,
+    HubAccess,
+    Interrupted,
+    NotThere,
+    interrupted_by,
+    web_opener,
+)
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import MANIFEST_NAME, Manifest
 
 _SSH = re.compile(r"ssh://(?:[\w.-]+@)?[\w.:\[\]-]+/.*", re.ASCII)
-# Sends the length of the first file that exists, then its bytes from an offset on.
-_SSH_SCRIPT = 'for f in {paths}; do if [ -f "$f" ]; then stat -Lc %s "$f" && exec tail -c +{first} "$f"; fi; done; echo none'
+# Sends the length of the first file that exists, then the bytes that are asked for and no more: what is on its way when a
+# connection is closed was sent for nothing.
+_SSH_SCRIPT = 'for f in {paths}; do if [ -f "$f" ]; then stat -Lc %s "$f" && tail -c +{first} "$f" {limit}; exit; fi; done; echo none'
+# Its last words where no further try will help.
+_SSH_REFUSALS = ("permission denied", "host key verification failed", "could not resolve hostname", "no matching")
 
 
 class Stream:
     """Bytes of a file in the form of an HTTP answer."""
 
-    def __init__(self, handle: t.IO[bytes], start: int, end: int | None, size_bytes: int, process: subprocess.Popen[bytes] | None = None) -> None:
+    def __init__(
+        self, handle: t.IO[bytes], start: int, end: int | None, size_bytes: int, process: subprocess.Popen[bytes] | None = None, stall_s: float = 30.0
+    ) -> None:
         self.status = 200 if end is None else 206
         stop = size_bytes if end is None else end
         self.headers = {"Content-Length": str(stop - start), "Content-Range": f"bytes {start}-{stop - 1}/{size_bytes}"}
         self._handle = handle
         self._process = process
+        self._stall_s = stall_s
 
     def readinto(self, buffer: memoryview) -> int:
+        if self._process:
+            wait_for_bytes(self._handle, self._stall_s)
         return self._handle.readinto(buffer) or 0  # type: ignore[attr-defined]  # binary files have it
 
     def close(self) -> None:
@@ -47,6 +65,15 @@ class Stream:
             self._process.kill()
             self._process.wait()
         self._handle.close()
+
+
+def wait_for_bytes(handle: t.IO[bytes], stall_s: float) -> None:
+    """Return when something can be read from a pipe without a buffer of its own.
+
+    :raises TimeoutError: if nothing comes.
+    """
+    if not select.select([handle], [], [], stall_s)[0]:
+        raise TimeoutError
 
 
 class Source(t.Protocol):
@@ -102,7 +129,7 @@ class FolderSource:
                 try:
                     handle = open(name, "rb", buffering=0)  # noqa: SIM115  # the stream closes it
                 except OSError as error:
-                    raise Interrupted(f"{name}: {error.strerror}") from error
+                    raise NotThere(f"{name}: {error.strerror}") from error
                 handle.seek(start)
                 return Stream(handle, start, end, os.fstat(handle.fileno()).st_size)
         raise NotThere(f"{self._roots[1]} does not have it")
@@ -127,7 +154,8 @@ class MirrorSource:
                 if error.code not in (403, 404):
                     raise Interrupted(f"the mirror answered HTTP {error.code}", 0.0, 416 if error.code == 416 else 0) from error
             except LINK_ERRORS as error:
-                raise Interrupted(f"the mirror does not answer ({error})") from error
+                problem = interrupted_by(error)
+                raise Interrupted(f"the mirror does not answer ({problem})", stalled=problem.stalled) from error
         raise NotThere(f"{self._roots[1]} does not have it")
 
 
@@ -139,34 +167,55 @@ class PeerSource:
         base = unquote(parts.path).rstrip("/")
         self._roots = (f"{base}/{folder}", base)
         host = f"{parts.username}@{parts.hostname}" if parts.username else str(parts.hostname)
-        wait = max(5, int(stall_s))
-        self._argv = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={wait}", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
+        self._stall_s = max(5.0, stall_s)
+        self._argv = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={int(self._stall_s)}", "-o", "ServerAliveInterval=5"]
+        # Several times faster than the default where the processor knows AES, as all in question do.
+        self._argv += ["-o", "ServerAliveCountMax=3", "-o", "Ciphers=^aes128-gcm@openssh.com,aes256-gcm@openssh.com"]
         self._argv += ["-p", str(parts.port)] if parts.port else []
         self._argv += ["--", host]
 
     def open(self, path: str, start: int, end: int | None) -> Stream:
         paths = " ".join(shlex.quote(f"{root}/{path}") for root in self._roots)
-        script = _SSH_SCRIPT.format(paths=paths, first=start + 1)
+        limit = "" if end is None else f"| head -c {end - start}"
+        script = _SSH_SCRIPT.format(paths=paths, first=start + 1, limit=limit)
         try:
             process = subprocess.Popen(  # pylint: disable=ansible-bad-function  # a stream of any length, not an answer
-                [*self._argv, script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                [*self._argv, script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, pipesize=1 << 20
             )
         except OSError as error:
-            raise NotThere(f"ssh cannot be run ({error.strerror})") from error
+            raise Closed(f"ssh cannot be run ({error.strerror})") from error
         if process.stdout is None or process.stderr is None:
             raise Interrupted("ssh has no output")
-        line = process.stdout.readline()
+        try:
+            wait_for_bytes(process.stdout, self._stall_s)
+            line = process.stdout.readline()
+        except TimeoutError as error:
+            _end(process)
+            raise Interrupted("ssh: no bytes for too long", stalled=True) from error
         if line.strip().isdigit():
             process.stderr.close()
-            return Stream(process.stdout, start, end, int(line), process)
-        words = "the peer does not have it" if line else process.stderr.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
-        raise NotThere(words) if line else Interrupted(f"ssh: {words or 'the connection ended'}")
+            return Stream(process.stdout, start, end, int(line), process, self._stall_s)
+        words = process.stderr.read().decode("utf-8", "replace").strip().rpartition("\n")[2] if not line else ""
+        _end(process)
+        if line:
+            raise NotThere("the peer does not have it")
+        refused = any(one in words.lower() for one in _SSH_REFUSALS)
+        raise (Closed if refused else Interrupted)(f"ssh: {words or 'the connection ended'}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe:
+            pipe.close()
 
 
 def opener_of(source: Source) -> t.Callable[[RemoteFile, int, int | None], t.Any]:
     """Return a source as one way of a transfer."""
     return lambda file, start, end: source.open(file.path, start, end)
+
+
+def nowhere(_file: RemoteFile, _start: int, _end: int | None) -> t.Any:
+    """The last way of a transfer that is not to ask the hub."""
+    raise NotThere("the hub is not asked")

@@ -233,20 +233,37 @@ def other_snapshots(snapshot: Snapshot) -> list[Snapshot]:
     return found
 
 
-def link(source: str, target: str) -> None:
-    """Give a file of our own a second name."""
+def link_or_copy(source: str, target: str) -> None:
+    """Give a file of our own a second name; one of another owner may have to be copied."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
     remove(target)
-    os.link(source, target)
+    try:
+        os.link(source, target)
+    except PermissionError:
+        shutil.copyfile(source, target)
 
 
-def open_to_readers(folder: str, paths: t.Iterable[str]) -> None:
-    """Let everybody read these files below a folder: a container's root is another user on the node."""
-    os.chmod(folder, 0o755)
+def open_to_readers(folder: str, paths: t.Iterable[str], store: str) -> None:
+    """Let everybody read these files below a folder, and give them to the store's owner.
+
+    A container's root is another user on the node: what the node fetched for a container, the container can mend later.
+    """
+    owner = os.stat(store)
+    names = [folder, *(os.path.join(folder, path) for path in _with_folders(paths))]
+    for name in names:
+        found = os.stat(name)
+        os.chmod(name, 0o755 if stat.S_ISDIR(found.st_mode) else 0o644)
+        if os.geteuid() == 0 and (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid):
+            os.chown(name, owner.st_uid, owner.st_gid)
+
+
+def _with_folders(paths: t.Iterable[str]) -> list[str]:
+    found: dict[str, None] = {}
     for path in paths:
-        os.chmod(os.path.join(folder, path), 0o644)
-        while path := os.path.dirname(path):
-            os.chmod(os.path.join(folder, path), 0o755)
+        while path:
+            found[path] = None
+            path = os.path.dirname(path)
+    return list(found)
 
 
 def remove(path: str) -> None:

@@ -16,9 +16,10 @@ from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as
 from ansible_collections.kpro.llm.plugins.module_utils import _model_store_edge as store
 from ansible_collections.kpro.llm.plugins.module_utils import _transfer_plan as plan
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import LINK_ERRORS, Interrupted, NotThere
+from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import LINK_ERRORS, Closed, Interrupted, NotThere, interrupted_by
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._partial_file import PartialFile
+from ansible_collections.kpro.llm.plugins.module_utils._transfer_pace import SHORT_STRETCH_BYTES, Pace, Ways
 from ansible_collections.kpro.llm.plugins.module_utils._transfer_plan import MIB, Piece
 
 BUFFER_BYTES = 1 << 18
@@ -41,7 +42,7 @@ class Answer(t.Protocol):
     def close(self) -> None: ...
 
 
-# One way to the bytes of a file: from ``start`` to ``end`` (None: whole, no range asked).
+# Opens one way to the bytes of a file: from ``start`` to ``end`` (None: whole, no range asked).
 Opener = t.Callable[[RemoteFile, int, "int | None"], Answer]
 
 
@@ -55,12 +56,19 @@ class TransferSettings:
 
 
 class Transfer:
-    """Fetches files into the partial files of a snapshot; each whole and right one is handed to ``finish``."""
+    """Fetches files into the partial files of a snapshot; each whole and right one is handed to ``finish``.
 
-    def __init__(self, snapshot: store.Snapshot, ways: t.Sequence[Opener], settings: TransferSettings) -> None:
+    :param ways: name and opener of each place that has the files, in order of preference.
+    """
+
+    def __init__(self, snapshot: store.Snapshot, ways: t.Sequence[tuple[str, Opener]], settings: TransferSettings) -> None:
         self._snapshot = snapshot
-        self._ways = ways
+        self._openers = [opener for _name, opener in ways]
         self._settings = settings
+        # Ways, pace and counters are changed by the holder of this condition only.
+        self.ways = Ways([name for name, _opener in ways], settings.patience_s)
+        self._pace = Pace(settings.connections)
+        self._open = 0
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._failure: BaseException | None = None
@@ -120,7 +128,7 @@ class Transfer:
             while (work := self._next()) is not None:
                 partial, piece = work
                 if piece is not None:
-                    self._fetch(partial, piece)
+                    self._fetch_and_return(partial, piece)
                 else:
                     self._finish(partial, finish)
         except KproError as error:
@@ -144,9 +152,10 @@ class Transfer:
                         self._finishing.add(partial)
                         return partial, None
                 # Half of another connection's work only if there is nothing else to fetch.
-                for choice in (PartialFile.take, PartialFile.take_half):
+                for choice in (PartialFile.take, PartialFile.take_half) if self._open < self._pace.allowed else ():
                     for partial in ready:
                         if piece := choice(partial):
+                            self._open += 1
                             return partial, piece
                 self._changed.wait(1.0)
         return None
@@ -159,9 +168,21 @@ class Transfer:
         if right:
             finish(file, partial.path)
         else:
-            words = manifests.damage_words(file.path, file.size_bytes, file.size_bytes, store.head_of(partial.path))
-            self._contents[file.path] = self._contents.get(file.path, 0) + 1
-            if self._contents[file.path] >= WRONG_CONTENTS:
+            self._came_wrong(partial)
+        with self._changed:
+            self._finishing.discard(partial)
+            if right:
+                self._pending.remove(partial)
+            self._changed.notify_all()
+
+    def _came_wrong(self, partial: PartialFile) -> None:
+        file = partial.file
+        words = manifests.damage_words(file.path, file.size_bytes, file.size_bytes, store.head_of(partial.path))
+        with self._changed:
+            # Another place that had a hand in it is not asked again for this file; the last one gets a few chances.
+            if not self.ways.distrust(file.path):
+                self._contents[file.path] = self._contents.get(file.path, 0) + 1
+            if self._contents.get(file.path, 0) >= WRONG_CONTENTS:
                 raise KproError(
                     f"model {self._snapshot.repository}",
                     f"{words}; it came wrong {WRONG_CONTENTS} times (expected {file.key})",
@@ -169,68 +190,80 @@ class Transfer:
                 )
             self.note = f"{words}. Fetching it again"
             self.received_bytes -= file.size_bytes
-            partial.discard()
-        with self._changed:
-            self._finishing.discard(partial)
-            if right:
-                self._pending.remove(partial)
-            self._changed.notify_all()
+        partial.discard()
 
-    def _fetch(self, partial: PartialFile, piece: Piece) -> None:
+    def _fetch_and_return(self, partial: PartialFile, piece: Piece) -> None:
+        try:
+            alone = self._fetch(partial, piece)
+        finally:
+            with self._changed:
+                self._open -= 1
+                self._changed.notify_all()
+        if alone:
+            self._shorten(SHORT_STRETCH_BYTES)
+
+    def _fetch(self, partial: PartialFile, piece: Piece) -> bool:
+        """Fetch a piece, or what is possible of it; returns whether even a single connection stalled."""
         failures = 0
-        # A way that brought wrong content is not the first choice for the next try.
-        way = self._contents.get(partial.file.path, 0)
+        name = partial.file.path
         try:
             while piece.left > 0 and not piece.cancelled and not self._stop.is_set():
+                with self._changed:
+                    number = self.ways.choose(name, time.monotonic())
                 before = piece.done
                 try:
-                    piece = self._stream(partial, piece, self._ways[way % len(self._ways)])
+                    piece = self._stream(partial, piece, number)
                 except Interrupted as problem:
-                    failures = 1 if piece.done - before >= MIB else failures + 1
-                    self._interrupted(partial, problem, piece.done - before)
-                    if isinstance(problem, NotThere):
-                        way += 1
-                        if way % len(self._ways):
-                            continue
-                    elif failures % 2 == 0:
-                        way += 1
+                    got_bytes = max(0, piece.done - before)
+                    failures = 1 if got_bytes >= MIB else failures + 1
+                    if self._interrupted(partial, number, problem, got_bytes):
+                        continue
+                    stalled = problem.stalled and not got_bytes
+                    with self._changed:
+                        alone = stalled and self._pace.stalled()
+                        too_many = self._open > self._pace.allowed
+                    if alone or too_many:
+                        return alone
                     self._stop.wait(plan.wait_s(failures, problem.wait_s, random.random()))
         finally:
             partial.give_back(piece)
-            with self._changed:
-                self._changed.notify_all()
+        return False
 
-    def _stream(self, partial: PartialFile, piece: Piece, way: Opener) -> Piece:
+    def _stream(self, partial: PartialFile, piece: Piece, number: int) -> Piece:
         file = partial.file
         whole = piece.done == 0 and piece.end == file.size_bytes
-        answer = way(file, piece.done, None if whole else piece.end)
+        answer = self._openers[number](file, piece.done, None if whole else piece.end)
         try:
             if not self._fits(answer, file, piece):
                 piece = partial.restart_in_one_piece(piece)
                 self.note = f"{file.path} comes in one piece: the server does not serve ranges"
-            self._copy(partial, piece, answer)
+            self._copy(partial, piece, answer, number)
         finally:
             answer.close()
         return piece
 
-    def _copy(self, partial: PartialFile, piece: Piece, answer: Answer) -> None:
+    def _copy(self, partial: PartialFile, piece: Piece, answer: Answer, number: int) -> None:
         buffer = memoryview(bytearray(BUFFER_BYTES))
         since, since_bytes = time.monotonic(), 0
         while piece.left > 0 and not self._stop.is_set():
             try:
                 count = answer.readinto(buffer[: min(BUFFER_BYTES, piece.left)])
             except LINK_ERRORS as error:
-                raise Interrupted(str(error) or type(error).__name__) from error
+                raise interrupted_by(error) from error
             if not count:
                 raise Interrupted("the connection was cut")
             if not partial.write(piece, buffer[:count]):
                 return
-            self._last_byte = now = time.monotonic()
-            self.received_bytes += count
+            now = time.monotonic()
+            with self._changed:
+                self._last_byte = now
+                self.received_bytes += count
+                self.ways.worked(number, partial.file.path, count, now)
+                self._pace.flowed(count)
             since_bytes += count
             if now - since >= CRAWL_S:
                 if since_bytes < CRAWL_BYTES_PER_S * CRAWL_S:
-                    raise Interrupted("the connection crawled")
+                    raise Interrupted("the connection crawled", stalled=True)
                 since, since_bytes = now, 0
 
     def _fits(self, answer: Answer, file: RemoteFile, piece: Piece) -> bool:
@@ -250,17 +283,28 @@ class Transfer:
             raise Interrupted(f"it has {length} bytes there instead of {file.size_bytes}", status=200)
         return piece.done == 0 and piece.end == file.size_bytes
 
-    def _interrupted(self, partial: PartialFile, problem: Interrupted, got_bytes: int) -> None:
-        """Draw the conclusions of one failed try."""
-        name = partial.file.path
+    def _interrupted(self, partial: PartialFile, number: int, problem: Interrupted, got_bytes: int) -> bool:
+        """Draw the conclusions of one failed try; returns whether another way is there at once.
+
+        :raises KproError: if there is no hope.
+        """
+        name, now = partial.file.path, time.monotonic()
         self.note = f"{name}: {problem}, trying again"
-        if problem.status in (200, 206, 416):
-            with self._changed:
-                self._wrong[name] = self._wrong.get(name, 0) + 1
-            if self._wrong[name] >= WRONG_ANSWERS * len(self._ways):
-                words = "HTTP 416: the server's file is shorter than the hub says" if problem.status == 416 else str(problem)
-                raise KproError(f"{name} of {self._snapshot.repository}", words, "Look for a proxy or mirror that holds something else")
-        silent_s = time.monotonic() - self._last_byte
+        with self._changed:
+            if isinstance(problem, Closed) and self.ways.bar(number, str(problem)):
+                return True
+            unlike = isinstance(problem, NotThere) or problem.status in (200, 206, 416)
+            if unlike and self.ways.unfit(number, name, str(problem)):
+                return True
+            self.ways.failed(number, str(problem), now)
+            self._wrong[name] = self._wrong.get(name, 0) + unlike
+        if isinstance(problem, NotThere) and self.ways.hopeless(name):
+            words = f"no place has it ({self.ways.reasons(name)})"
+            raise KproError(f"{name} of {self._snapshot.repository}", words, "Give a source that has it, or let the hub be asked")
+        if self._wrong[name] >= WRONG_ANSWERS and not isinstance(problem, NotThere):
+            words = "HTTP 416: the server's file is shorter than the hub says" if problem.status == 416 else str(problem)
+            raise KproError(f"{name} of {self._snapshot.repository}", words, "Look for a proxy or mirror that holds something else")
+        silent_s = now - self._last_byte
         if silent_s > self._settings.patience_s:
             raise KproError(
                 f"model {self._snapshot.repository}",
@@ -268,9 +312,10 @@ class Transfer:
                 "Check the link and the hub, then run again: what has arrived is kept",
             )
         if got_bytes:
-            self._learn_from_cut(partial, got_bytes)
+            self._learn_from_cut(got_bytes)
+        return False
 
-    def _learn_from_cut(self, partial: PartialFile, got_bytes: int) -> None:
+    def _learn_from_cut(self, got_bytes: int) -> None:
         with self._changed:
             self._cuts.append(got_bytes)
             limit = plan.cut_limit(self._cuts)
@@ -279,5 +324,9 @@ class Transfer:
             stretch_bytes = plan.stretch_below(limit)
             self.note = plan.cut_words(self._cuts[-3:], stretch_bytes)
             self._cuts.clear()
+        self._shorten(stretch_bytes)
+
+    def _shorten(self, stretch_bytes: int) -> None:
+        with self._changed:
             for one in self._pending:
                 one.use_shorter_pieces(min(stretch_bytes, one.stretch_bytes))

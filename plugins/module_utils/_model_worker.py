@@ -20,7 +20,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import Hub, Hub
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
 from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import Manifest, Stat
-from ansible_collections.kpro.llm.plugins.module_utils._model_sources import opener_of, source_of
+from ansible_collections.kpro.llm.plugins.module_utils._model_sources import nowhere, opener_of, source_of
 from ansible_collections.kpro.llm.plugins.module_utils._model_transfer_edge import Opener, Transfer, TransferSettings
 from ansible_collections.kpro.llm.plugins.module_utils._transfer_plan import Progress
 
@@ -40,6 +40,7 @@ class Job:
     access: HubAccess
     sources: tuple[str, ...]
     settings: TransferSettings
+    offline: bool = False
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return plain values for :meth:`from_dict`."""
@@ -69,12 +70,17 @@ class Worker:
         self._checked: dict[str, Stat] = {}
         self._staged: dict[str, Stat] = {}
         self._fetched: list[str] = []
+        self._origins: dict[str, int] = {}
+        self._troubles: list[str] = []
         self._lock = threading.Lock()
         self._samples: list[tuple[float, int]] = []
         self._total_bytes = sum(file.size_bytes for file in self._wanted)
 
-    def run(self) -> list[str]:
-        """Do what is missing; everything that is right stays. Returns the paths that were fetched.
+    def run(self) -> dict[str, t.Any]:
+        """Do what is missing; everything that is right stays.
+
+        Returns the paths that were ``fetched``, the bytes that came from each place (``origins``), and sentences about places
+        that could not be used (``troubles``).
 
         :raises KproError: if that cannot be done.
         """
@@ -89,7 +95,7 @@ class Worker:
             self._transfer()
             self._put_in_place()
             store.remove(self._snapshot.incoming)
-            return self._fetched
+            return {"fetched": self._fetched, "origins": self._origins, "troubles": self._troubles}
         except OSError as error:
             raise store.disk_error(self._job.store, error) from error
         finally:
@@ -155,7 +161,7 @@ class Worker:
                 stat = manifest.checked.get(file.path) if manifest else None
                 if not wanted or not stat or store.stats(other.path, [file.path]).get(file.path) != stat:
                     continue
-                store.link(os.path.join(other.path, file.path), os.path.join(self._snapshot.files, wanted.path))
+                store.link_or_copy(os.path.join(other.path, file.path), os.path.join(self._snapshot.files, wanted.path))
                 self._stage(wanted)
                 del missing[file.key]
 
@@ -169,8 +175,8 @@ class Worker:
             return hub.open(self._job.commit, file.path, start, end)
 
         folder = os.path.basename(self._snapshot.path)
-        ways: list[Opener] = [opener_of(source_of(address, folder, self._job.access)) for address in self._job.sources]
-        ways.append(from_hub)
+        ways: list[tuple[str, Opener]] = [(address, opener_of(source_of(address, folder, self._job.access))) for address in self._job.sources]
+        ways.append(("no other place", nowhere) if self._job.offline else (self._job.access.endpoint, from_hub))
         transfer = Transfer(self._snapshot, ways, self._job.settings)
         ready = sum(file.size_bytes for file in self._wanted if file.path in self._checked)
 
@@ -178,6 +184,7 @@ class Worker:
             self._say("Downloading", ready + transfer.resumed_bytes + transfer.received_bytes, transfer.received_bytes, transfer.note)
 
         transfer.run(missing, self._finish, report)
+        self._origins, self._troubles = transfer.ways.received(), transfer.ways.troubles()
 
     def _finish(self, file: RemoteFile, part: str) -> None:
         target = os.path.join(self._snapshot.files, file.path)
@@ -201,14 +208,14 @@ class Worker:
         source, target = self._snapshot.files, self._snapshot.path
         if not os.path.isdir(target):
             self._snapshot.write_manifest(source, manifest)
-            store.open_to_readers(source, [*self._staged, manifests.MANIFEST_NAME])
+            store.open_to_readers(source, [*self._staged, manifests.MANIFEST_NAME], self._job.store)
             os.rename(source, target)
         else:
             for path in self._staged:
                 os.makedirs(os.path.dirname(os.path.join(target, path)), exist_ok=True)
                 os.replace(os.path.join(source, path), os.path.join(target, path))
             self._snapshot.write_manifest(target, manifest)
-            store.open_to_readers(target, [*self._checked, manifests.MANIFEST_NAME])
+            store.open_to_readers(target, [*self._checked, manifests.MANIFEST_NAME], self._job.store)
         store.sync_folder(target)
         store.sync_folder(self._job.store)
 
@@ -239,9 +246,9 @@ def main(folder: str) -> int:
     # The job may hold a token: it is not needed on disk any more.
     os.unlink(os.path.join(folder, "job.json"))
     try:
-        fetched = Worker(job, status).run()
+        result = Worker(job, status).run()
     except KproError as error:
         status.failed(error)
         return 1
-    status.done(fetched=fetched)
+    status.done(**result)
     return 0

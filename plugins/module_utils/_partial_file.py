@@ -79,14 +79,13 @@ class PartialFile:
                 return
             self._active.remove(piece)
             self._written = plan.merged([*self._written, (piece.start, piece.done)])
-            if piece.left > 0:
-                self._free.insert(0, Piece(piece.done, piece.end, piece.done))
+            self._free[:0] = plan.cut(piece.done, piece.end, self.stretch_bytes)
 
     def use_shorter_pieces(self, stretch_bytes: int) -> None:
         """Cut what is free into shorter pieces."""
         with self._lock:
             self.stretch_bytes = stretch_bytes
-            self._free = [Piece(at, min(at + stretch_bytes, one.end), at) for one in self._free for at in range(one.start, one.end, stretch_bytes)]
+            self._free = [piece for one in self._free for piece in plan.cut(one.start, one.end, stretch_bytes)]
 
     def restart_in_one_piece(self, piece: Piece) -> Piece:
         """The server sends only whole files: drop all other pieces and return the one that is the file."""

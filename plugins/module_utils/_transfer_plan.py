@@ -42,7 +42,12 @@ def pieces_of(size_bytes: int, written: t.Sequence[tuple[int, int]], stretch_byt
         at = max(at, end)
     if at < size_bytes:
         gaps.append((at, size_bytes))
-    return [Piece(at, min(at + stretch_bytes, end), at) for start, end in gaps for at in range(start, end, stretch_bytes)]
+    return [piece for start, end in gaps for piece in cut(start, end, stretch_bytes)]
+
+
+def cut(start: int, end: int, stretch_bytes: int) -> list[Piece]:
+    """Return the bytes ``start`` to ``end`` (exclusive) as pieces of ``stretch_bytes`` at most."""
+    return [Piece(at, min(at + stretch_bytes, end), at) for at in range(start, end, stretch_bytes)]
 
 
 def merged(ranges: t.Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -64,9 +64,16 @@ options:
         (with the keys and known hosts of the target's user), or the C(http(s)) address of plain files.
       - Each is a store that has the snapshot's folder, or a folder of the files themselves. Content is checked as if it came from the hub.
       - If O(revision) is a commit and the hub does not answer, the manifest that lies beside the files tells what belongs to the commit.
+      - A source is left for the next place only if it lacks a file, refuses the login, or brings no byte for a minute (10 s if it never did), and is
+        tried again a minute later. A source that was of no use is a warning.
     type: list
     elements: str
     default: []
+  offline:
+    description:
+      - Never ask the hub. O(revision) must be a commit, O(sources) must hold it with its manifest, and nothing else is asked.
+    type: bool
+    default: false
   endpoint:
     description: Address of the hub. Empty means the environment variable E(HF_ENDPOINT) of the target, or else the public hub.
     type: str
@@ -156,6 +163,11 @@ plan:
   type: list
   elements: str
   sample: ["Download kpro/tiny-qwen3_5 to /srv/models/kpro--tiny-qwen3_5@61c730d05ca9"]
+origins:
+  description: Bytes that came from each place, by the address of the source or of the hub.
+  returned: if something was fetched
+  type: dict
+  sample: {"ssh://root@kpro6/srv/models": 2812243}
 finished:
   description: Whether the work is over; if not, call again with the same options. The action plugin does that.
   returned: always
@@ -182,6 +194,7 @@ SPEC: dict[str, t.Any] = {
     "only": {"type": "str", "choices": ["all", "config", "commit"], "default": "all"},
     "verify": {"type": "str", "choices": ["changed", "all"], "default": "changed"},
     "sources": {"type": "list", "elements": "str", "default": []},
+    "offline": {"type": "bool", "default": False},
     "endpoint": {"type": "str", "default": ""},
     "token": {"type": "str", "default": "", "no_log": True},
     "ca_bundle": {"type": "str", "default": ""},

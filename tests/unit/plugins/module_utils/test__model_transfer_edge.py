@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import typing as t
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils import _model_store_edge as store
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import Interrupted
+from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import Closed, Interrupted, NotThere
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._model_transfer_edge import Transfer, TransferSettings
 
@@ -66,7 +67,11 @@ class Source:
 def fetch(folder: Path, *ways: t.Any, **settings: t.Any) -> tuple[Transfer, bytes]:
     snapshot = store.Snapshot(str(folder), "o/m", "c" * 40)
     os.makedirs(snapshot.parts, exist_ok=True)
-    transfer = Transfer(snapshot, ways, TransferSettings(**{"connections": 4, "stretch_bytes": MIB, "patience_s": 5.0, **settings}))
+    transfer = Transfer(
+        snapshot,
+        [(f"way {number}", way) for number, way in enumerate(ways)],
+        TransferSettings(**{"connections": 4, "stretch_bytes": MIB, "patience_s": 5.0, **settings}),
+    )
     done: list[bytes] = []
     transfer.run([FILE], lambda _file, path: done.append(Path(path).read_bytes()), lambda: None)
     return transfer, done[0]
@@ -101,6 +106,114 @@ def test_a_way_that_is_blocked_is_left_for_the_second(tmp_path: Path) -> None:
     source = Source()
     assert fetch(tmp_path, blocked, source)[1] == DATA
     assert source.asked
+
+
+def test_a_near_way_that_breaks_off_again_and_again_is_not_left_for_the_far_one(tmp_path: Path) -> None:
+    near, far = Source(cut=MIB), Source()
+    transfer, got = fetch(tmp_path, near, far, stretch_bytes=3 * MIB)
+    assert got == DATA
+    assert far.asked == []
+    assert transfer.ways.received() == {"way 0": len(DATA)}
+
+
+def test_a_near_way_that_is_gone_for_a_while_is_taken_up_again(tmp_path: Path) -> None:
+    near, far = Source(), Source()
+    left = [3]
+
+    def flapping(file: RemoteFile, start: int, end: int | None) -> Answer:
+        if near.asked and left[0]:
+            left[0] -= 1
+            raise Interrupted("Connection refused")
+        return near(file, start, end)
+
+    _transfer, got = fetch(tmp_path, flapping, far, connections=1, patience_s=120.0)
+    assert got == DATA and left == [0]
+    assert far.asked == []
+
+
+@pytest.mark.parametrize("problem", [Closed("ssh: Permission denied (publickey)."), NotThere("the peer does not have it")], ids=["closed", "not there"])
+def test_a_way_without_hope_is_left_at_once_and_named(tmp_path: Path, problem: Interrupted) -> None:
+    asked = []
+
+    def closed(file: RemoteFile, start: int, end: int | None) -> Answer:
+        asked.append(start)
+        raise problem
+
+    far = Source()
+    transfer, got = fetch(tmp_path, closed, far, connections=1)
+    assert got == DATA
+    assert len(asked) == 1
+    assert transfer.ways.troubles() == [f"way 0 could not be used: {problem}"]
+
+
+def test_without_a_hub_a_file_that_no_place_has_is_an_error_at_once(tmp_path: Path) -> None:
+    def without(_file: RemoteFile, _start: int, _end: int | None) -> Answer:
+        raise NotThere("the peer does not have it")
+
+    def nowhere(_file: RemoteFile, _start: int, _end: int | None) -> Answer:
+        raise NotThere("the hub is not asked")
+
+    with pytest.raises(KproError, match=r"model.safetensors of o/m: no place has it \(way 0: the peer does not have it\)"):
+        fetch(tmp_path, without, nowhere, patience_s=900.0)
+
+
+def test_a_place_with_wrong_content_is_not_asked_twice(tmp_path: Path) -> None:
+    class Wrong(Answer):
+        def readinto(self, buffer: memoryview) -> int:
+            count = super().readinto(buffer)
+            buffer[:count] = bytes(count)
+            return count
+
+    near, far = [], Source()
+
+    def wrong(_file: RemoteFile, start: int, end: int | None) -> Answer:
+        near.append((start, end))
+        return Wrong(start, end)
+
+    assert fetch(tmp_path, wrong, far)[1] == DATA
+    assert sum((end or 0) - start for start, end in near) == len(DATA)
+
+
+class Crowded:
+    """Lets one connection through; on any other one nothing comes, without a word. Ranges longer than ``longest`` starve as well."""
+
+    def __init__(self, longest: int) -> None:
+        self.open = 0
+        self._longest = longest
+        self._lock = threading.Lock()
+
+    def __call__(self, _file: RemoteFile, start: int, end: int | None) -> Answer:
+        with self._lock:
+            self.open += 1
+            crowd = self.open > 1 or (end or len(DATA)) - start > self._longest
+        return CrowdedAnswer(self, start, end, crowd)
+
+    def leave(self) -> None:
+        with self._lock:
+            self.open -= 1
+
+
+class CrowdedAnswer(Answer):
+    def __init__(self, box: Crowded, start: int, end: int | None, starves: bool) -> None:
+        super().__init__(start, end)
+        self._box = box
+        self._starves = starves
+
+    def readinto(self, buffer: memoryview) -> int:
+        if self._starves:
+            time.sleep(0.02)
+            raise TimeoutError
+        return super().readinto(buffer)
+
+    def close(self) -> None:
+        self._box.leave()
+
+
+def test_where_connections_starve_fewer_are_opened_and_then_shorter_ranges(tmp_path: Path) -> None:
+    box = Crowded(longest=5 * MIB)
+    _transfer, got = fetch(tmp_path, box, stretch_bytes=64 * MIB, connections=4, patience_s=60.0)
+    assert got == DATA
+    assert box.open == 0
 
 
 def test_a_resumed_file_is_asked_for_only_where_it_has_holes(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import time
 import typing as t
 from pathlib import Path
 
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.kpro.llm.plugins.module_utils import _long_job
@@ -52,6 +53,9 @@ class World:
         monkeypatch.setenv("PATH", f"{STANDINS}:{os.environ['PATH']}")
         monkeypatch.setenv("STANDIN_STATE", str(self.state))
         monkeypatch.setattr(_long_job, "RUN_DIRECTORY", str(folder / "run"))
+        # In this process ansible-core would send a warning to the display.
+        self.warned: list[str] = []
+        monkeypatch.setattr(AnsibleModule, "warn", lambda _module, text: self.warned.append(text))
         for name in ("HF_ENDPOINT", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
             monkeypatch.delenv(name, raising=False)
         argv = [sys.executable, str(HUB), "--bind", "127.0.0.1:0", "--models", str(self.models)]

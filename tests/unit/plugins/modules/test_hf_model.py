@@ -373,6 +373,8 @@ def test_a_folder_gives_the_bytes_and_the_hub_only_the_list(kept: tuple[World, d
     result = world.run(store=str(tmp_path / "other"), sources=["/nowhere", str(world.store)])
     assert world.same_as_hub(result["path"]) and result["path"] != first["path"]
     assert world.fetched() == []
+    assert result["origins"] == {str(world.store): first["size_bytes"]}
+    assert world.warned == ["/nowhere could not be used: /nowhere does not have it"]
 
 
 def test_without_the_hub_a_commit_comes_from_a_store_that_has_it(kept: tuple[World, dict[str, t.Any]], tmp_path: Path) -> None:
@@ -382,6 +384,33 @@ def test_without_the_hub_a_commit_comes_from_a_store_that_has_it(kept: tuple[Wor
     assert world.requests() == []
     with pytest.raises(Failed, match="does not answer"):
         world.run(revision="main", **options)
+
+
+def test_offline_nobody_asks_the_hub(kept: tuple[World, dict[str, t.Any]], tmp_path: Path) -> None:
+    world, first = kept
+    options = {"store": str(tmp_path / "other"), "offline": True, "revision": first["commit"]}
+    assert world.same_as_hub(world.run(sources=[str(world.store)], **options)["path"])
+    options["store"] = str(tmp_path / "third")
+    with pytest.raises(Failed, match=r"no source has a manifest of this commit"):
+        world.run(sources=["/nowhere"], **options)
+    os.unlink(f"{first['path']}/{SECOND}")
+    with pytest.raises(Failed, match=rf"{SECOND} of org/model: no place has it \({world.store}: .* does not have it\)"):
+        world.run(sources=[str(world.store)], **options)
+    with pytest.raises(Failed, match="only the hub knows its commit"):
+        world.run(sources=[str(world.store)], **{**options, "revision": "main"})
+    assert world.requests() == []
+
+
+def test_what_the_node_fetches_for_a_container_belongs_to_the_containers_root(world: World) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    world.put_small_model()
+    world.put("deep/folder/note.txt", 10)
+    world.store.mkdir()
+    os.chown(world.store, 100000, 100000)
+    result = world.run()
+    names = [Path(result["path"]), *Path(result["path"]).rglob("*")]
+    assert len(names) == 8 and {(one.stat().st_uid, one.stat().st_gid) for one in names} == {(100000, 100000)}
 
 
 def test_a_damaged_source_is_not_believed(kept: tuple[World, dict[str, t.Any]], tmp_path: Path) -> None:
@@ -412,11 +441,33 @@ def test_an_http_mirror_of_plain_files_gives_the_bytes(kept: tuple[World, dict[s
 
 def test_a_peer_over_ssh_gives_the_bytes(kept: tuple[World, dict[str, t.Any]], tmp_path: Path) -> None:
     world, _first = kept
-    result = world.run(store=str(tmp_path / "other"), sources=[f"ssh://root@peer:2222{world.store}"])
+    source = f"ssh://root@peer:2222{world.store}"
+    result = world.run(store=str(tmp_path / "other"), sources=[source])
     assert world.same_as_hub(result["path"])
+    assert result["origins"] == {source: result["size_bytes"]}
     assert world.fetched() == []
     for line in (world.state / "ssh.log").read_text().splitlines():
         assert line.startswith("-T -o BatchMode=yes") and " -p 2222 -- root@peer " in line
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo 'root@peer: Permission denied (publickey).' >&2; exit 255", "Permission denied"),
+        ("echo 'Host key verification failed.' >&2; exit 255", "Host key verification failed"),
+        ("exec sleep 600", "no bytes for too long"),
+        ("echo 'ssh: connect to host peer port 22: Connection refused' >&2; exit 255", "Connection refused"),
+    ],
+    ids=["login", "host key", "hangs", "refused"],
+)
+def test_a_peer_that_does_not_answer_is_a_warning_and_the_hub_gives_the_bytes(world: World, script: str, words: str) -> None:
+    world.put_small_model()
+    (world.state / "ssh-fault").write_text(f"{script}\n")
+    result = world.run(sources=["ssh://root@peer/srv/models"], stall_s=1, patience_s=8, poll_s=2)
+    assert world.same_as_hub(result["path"])
+    assert len(world.warned) == 1
+    assert world.warned[0].startswith("ssh://root@peer/srv/models could not be used: ssh: ") and words in world.warned[0]
+    assert list(result["origins"]) == [world.endpoint]
 
 
 @pytest.mark.parametrize("source", ["models", "ftp://a/b", "ssh://-oProxyCommand=x/y"])
