@@ -12,6 +12,8 @@ import pwd
 import subprocess
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._source_package import KeptWheel
+from ansible_collections.kpro.llm.plugins.module_utils._source_worker import kept_wheel
 from ansible_collections.kpro.llm.plugins.module_utils._uv_lock import installed_from_names
 from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import MARKER, Environment, Present, User, Wanted
 
@@ -50,7 +52,13 @@ class EnvironmentStore:
             usable=version is not None,
             package_version=version or "",
             link_is_foreign=link.exists() and not link.is_symlink(),
+            wheel=self._wheel(wanted),
         )
+
+    @staticmethod
+    def _wheel(wanted: Wanted) -> KeptWheel | None:
+        found = kept_wheel(wanted.source.wheel_folder) if wanted.source else None
+        return KeptWheel(*found) if found else None
 
     def _folders(self) -> list[pathlib.Path]:
         try:
@@ -105,6 +113,9 @@ class EnvironmentStore:
                 folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             (self._root / "tools/packages.txt").write_text(wanted.lock)
             (self._root / "tools/uv.txt").write_text(wanted.uv_lock)
+            if wanted.source:
+                for name, text in zip(("source", "source-tools"), wanted.source.split_lock(), strict=True):
+                    (self._root / f"tools/{name}.txt").write_text(text)
         except OSError as error:
             raise KproError(str(self._root), error.strerror or str(error), "Correct the path or its file system") from error
 

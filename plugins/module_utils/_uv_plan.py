@@ -10,7 +10,8 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._uv_lock import change_sentence, lock_key, package_changes, parse_lock
+from ansible_collections.kpro.llm.plugins.module_utils._source_package import KeptWheel, SourcePackage
+from ansible_collections.kpro.llm.plugins.module_utils._uv_lock import change_sentence, lock_key, normal_name, package_changes, parse_lock
 
 MARKER = "kpro-environment.json"
 RESERVE_MIB = 512
@@ -51,11 +52,13 @@ class Wanted:
     keep: int = 1
     user: User | None = None
     environment: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    source: SourcePackage | None = None
 
     @property
     def pins(self) -> dict[str, str]:
         """Version by name of every package that the environment has to hold, and no other."""
-        return parse_lock(self.lock)
+        own = {normal_name(self.source.name): self.source.version} if self.source else {}
+        return {**parse_lock(self.lock), **own}
 
     @property
     def uv_version(self) -> str:
@@ -64,8 +67,9 @@ class Wanted:
 
     @property
     def key(self) -> str:
-        """Name of the environment, unique for package, version, Python and lock."""
-        return f"{self.package}-{self.package_version}-cp{self.python.replace('.', '')}-{lock_key(self.lock)}"
+        """Name of the environment, unique for package, version, Python, lock and what is built from source."""
+        text = f"{self.lock}\n{self.source.key}" if self.source else self.lock
+        return f"{self.package}-{self.package_version}-cp{self.python.replace('.', '')}-{lock_key(text)}"
 
     @property
     def link(self) -> str:
@@ -97,7 +101,7 @@ class Environment:
 
 @dataclasses.dataclass(frozen=True)
 class Present:
-    """What was found."""
+    """What was found; ``wheel``: the kept wheel of the package that is built from source."""
 
     current: Environment | None = None
     others: tuple[Environment, ...] = ()
@@ -107,6 +111,7 @@ class Present:
     usable: bool = True
     package_version: str = ""
     link_is_foreign: bool = False
+    wheel: KeptWheel | None = None
 
 
 def differences(present: Present, wanted: Wanted) -> list[str]:
@@ -163,9 +168,19 @@ def plan(present: Present, wanted: Wanted) -> list[Change]:
         sentence = f"Build {target.rsplit('/', 1)[1]} from {len(wanted.pins)} locked packages: {', '.join(reasons)}"
         now = present.current.path if present.current else None
         changes.append(Change(sentence, now, target))
+        changes.extend(_source_changes(present, wanted))
     if reasons:
         changes.extend(Change(f"Remove {path}", path, None) for path in prunable(present, wanted))
     return changes
+
+
+def _source_changes(present: Present, wanted: Wanted) -> list[Change]:
+    source = wanted.source
+    if source is None:
+        return []
+    if present.wheel:
+        return [Change(f"Install {source.name} {source.version} from the kept wheel for {source.fits}", None, present.wheel.path)]
+    return [Change(f"Build {source.name} {source.version} from source for {source.fits} and keep the wheel", None, source.wheel_folder)]
 
 
 def package_diff(present: Present, wanted: Wanted) -> dict[str, str]:
@@ -188,7 +203,8 @@ def check_wanted(wanted: Wanted) -> None:
         raise KproError(
             f"lock file for {wanted.package} {wanted.package_version}",
             f"it pins {wanted.package} {pinned}" if pinned else f"it does not name {wanted.package}",
-            "Give the lock file and the version of the same lane",
+            "Give the lock file and the version of the same lane. A resolver that was asked for less than an exact version falls back without a word: to an "
+            "old release if a dependency of the new one has only pre-releases, or to a copy on an extra index, which wins as the first one that has the name",
         )
     if not wanted.uv_version:
         raise KproError("lock file of uv", "it does not name uv", "Remake it with tests/locks/remake")
@@ -201,11 +217,13 @@ def check_space(present: Present, wanted: Wanted) -> None:
 
     :raises KproError: space or inodes are short.
     """
-    need = wanted.size_mib + RESERVE_MIB if wanted.size_mib else 0
+    build_mib = wanted.source.size_mib if wanted.source and not present.wheel else 0
+    need = wanted.size_mib + build_mib + RESERVE_MIB if wanted.size_mib else 0
     if present.free_mib < need:
+        build = f"{build_mib} for the build of {wanted.source.name}, " if wanted.source and build_mib else ""
         raise KproError(
             wanted.root,
-            f"{present.free_mib} MiB are free and {need} MiB are needed ({wanted.size_mib} for the environment, {RESERVE_MIB} as reserve)",
+            f"{present.free_mib} MiB are free and {need} MiB are needed ({wanted.size_mib} for the environment, {build}{RESERVE_MIB} as reserve)",
             f"Free {need - present.free_mib} MiB, grow the container's disk, or set another root",
             free_mib=present.free_mib,
             needed_mib=need,

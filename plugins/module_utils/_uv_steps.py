@@ -10,6 +10,7 @@ import hashlib
 import re
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._source_steps import SYSTEM_PATH, Place, source_steps
 from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import MARKER, Present, Wanted, differences, prunable, reusable, target_path
 
 PHASES: t.Mapping[str, str] = {
@@ -17,6 +18,12 @@ PHASES: t.Mapping[str, str] = {
     "venv": "make the environment",
     "packages": "download and unpack packages",
     "check": "import as the service user",
+    "source": "fetch and unpack the source",
+    "compile": "compile",
+    "keep": "keep the wheel",
+    "extension": "install the wheel",
+    "import": "import it as the service user",
+    "switch": "put it in force",
 }
 
 # Settings of a person at the task or in the container's session that have to reach the unit too.
@@ -35,7 +42,7 @@ def job(present: Present, wanted: Wanted, ambient: t.Mapping[str, str], now_s: f
     """
     target = target_path(present, wanted)
     return {
-        "id": f"{target}@{now_s:.3f}",
+        "unit": unit_name(wanted.root),
         "target": target,
         "packages": len(wanted.pins),
         "size_mib": wanted.size_mib,
@@ -61,7 +68,7 @@ def environment(wanted: Wanted, ambient: t.Mapping[str, str]) -> dict[str, str]:
     values.update(
         {
             "HOME": "/root",
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": SYSTEM_PATH,
             "LC_ALL": "C.UTF-8",
             "UV_CACHE_DIR": f"{wanted.root}/cache",
             "UV_PYTHON_INSTALL_DIR": f"{wanted.root}/python",
@@ -110,11 +117,40 @@ def steps(present: Present, wanted: Wanted, target: str) -> list[dict[str, t.Any
     ]
     # An environment kept from before that fails the check is forgotten, so that the next run builds it.
     checked = [{"phase": "check", "argv": [python, "-I", "-c", check], "user": user, "discard": [f"{target}/{MARKER}"]}]
+    extension = []
     if not differences(present, wanted):
         build, checked = [], []
     elif reusable(present, wanted):
         build = []
-    return [*([] if present.uv_installed else install_uv), *build, *checked]
+    elif wanted.source:
+        place = Place(wanted.root, target, uv, f"{wanted.uv_folder}/bin/python", user, wanted.offline, wanted.find_links)
+        extension = source_steps(wanted.source, present.wheel, place)
+    return [*([] if present.uv_installed else install_uv), *build, *extension, *checked]
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """Where the worker is.
+
+    :param pid: the running program; ``started_at``: when the step began, seconds since the epoch.
+    :param cached_before: wheels that lay unpacked in uv's cache then.
+    :param done: steps of a compilation that are done, of ``of``.
+    """
+
+    phase: str
+    pid: int
+    started_at: float
+    cached_before: int
+    done: int = 0
+    of: int = 0
+
+    def with_pid(self, pid: int) -> Status:
+        """Return the status with another program."""
+        return dataclasses.replace(self, pid=pid)
+
+    def with_compiled(self, done: int, of: int) -> Status:
+        """Return the status with the count of a compilation."""
+        return dataclasses.replace(self, done=done, of=of)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,24 +169,28 @@ class Counters:
     elapsed_s: float = 0.0
 
 
-def progress_line(job_values: t.Mapping[str, t.Any], status: t.Mapping[str, t.Any], counters: Counters) -> str:
+def progress_line(job_values: t.Mapping[str, t.Any], status: Status, counters: Counters) -> str:
     """Return one line about a running build: what, how far, how fast, and how long still where that is known."""
     name = str(job_values.get("target", "environment")).rsplit("/", 1)[-1]
-    phase = str(status.get("phase", ""))
-    if phase != "packages":
-        parts = [PHASES.get(phase, "start")]
+    words = PHASES.get(status.phase, "start")
+    if status.phase == "compile" and status.of:
+        parts = [f"{words}, {status.done} of {status.of} steps ({100 * status.done // status.of} %)"]
+        if status.done:
+            parts.append(f"about {counters.elapsed_s * (status.of - status.done) / status.done / 60:.0f} min left")
+    elif status.phase != "packages":
+        parts = [words]
     elif counters.installed >= int(job_values.get("packages", 0)) > 0:
         share = f" ({100 * counters.compiled // counters.sources} %)" if counters.sources else ""
         parts = [f"compile bytecode, {counters.compiled} of {counters.sources} files{share}"]
     else:
-        parts = [PHASES[phase], *_package_parts(job_values, status, counters)]
+        parts = [words, *_package_parts(job_values, status, counters)]
     return f"Build {name}: {', '.join(parts)}, {counters.elapsed_s:.0f} s so far"
 
 
-def _package_parts(job_values: t.Mapping[str, t.Any], status: t.Mapping[str, t.Any], counters: Counters) -> list[str]:
+def _package_parts(job_values: t.Mapping[str, t.Any], status: Status, counters: Counters) -> list[str]:
     """Packages that uv finds in its cache are not written again, so that the size is a bound and not a goal."""
     total, size_mib = int(job_values.get("packages", 0)), int(job_values.get("size_mib", 0))
-    fetched = min(max(counters.cached - int(status.get("cached_before", 0)), 0), total)
+    fetched = min(max(counters.cached - status.cached_before, 0), total)
     parts = [f"{fetched} of {total} packages fetched"]
     if not size_mib or counters.written_mib >= size_mib:
         return [*parts, f"{counters.written_mib} MiB"]

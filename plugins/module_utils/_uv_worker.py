@@ -1,82 +1,115 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The builder of an environment: a program of its own that runs as main process of a transient systemd unit.
-
-The module writes this file's text beside ``job.json`` and starts it with the folder as its argument, so that the build outlives
-the connection. It holds ``lock`` (flock) for its whole life: who can take that lock knows that it has ended, however it ended.
-PRIVATE: for use in kpro.llm only; standard library only, imports nothing of the collection.
-"""
+"""The builder of an environment, in its transient unit: runs the steps, then switches the link. PRIVATE: for use in kpro.llm only."""
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
 import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
-import sys
+import threading
 import time
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils import _source_worker as source
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
+from ansible_collections.kpro.llm.plugins.module_utils._source_package import after_kill, compiled_of, job_count
+from ansible_collections.kpro.llm.plugins.module_utils._uv_progress import entries, look
+from ansible_collections.kpro.llm.plugins.module_utils._uv_steps import Status, progress_line
+
 TAIL_LINES = 30
+TICK_S = 1.0
+ACTS: t.Mapping[str, t.Callable[[t.Mapping[str, t.Any]], None]] = {
+    "folders": source.make_folders,
+    "unpack": source.unpack,
+    "keep": source.keep,
+    "take": source.take,
+}
 
 
 class StepFailed(Exception):
-    """A step ended with an error; the text says what the program said last."""
+    """A step ended with an error; :attr:`lines` are what the program said last."""
 
-
-def write_json(path: pathlib.Path, value: dict[str, t.Any]) -> None:
-    """Write a file that a reader sees whole or not at all."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(value))
-    part.replace(path)
-
-
-def tell_systemd_ready() -> None:
-    """Send READY=1, so that whoever starts the unit knows that the lock is held."""
-    address = os.environ.pop("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
-        link.connect("\0" + address[1:] if address.startswith("@") else address)
-        link.send(b"READY=1")
+    def __init__(self, *lines: str) -> None:
+        super().__init__(" ".join(lines))
+        self.lines = lines
 
 
 class Worker:
-    """Runs the steps of one job and puts the result in place."""
+    """Runs the steps of one job and puts the result in force."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
-        self.job = json.loads((folder / "job.json").read_text())
-        self.env = {**os.environ, **self.job["env"]}
+    def __init__(self, job: t.Mapping[str, t.Any], status: JobStatus) -> None:
+        self._job = job
+        self._status = status
+        self._env = {**os.environ, **job["env"]}
+        self._now = Status(phase="", pid=0, started_at=time.time(), cached_before=0)
+        self.notes: list[str] = []
 
     def run(self) -> None:
-        """Run all steps, then finish; leave ``result.json`` in any case that a program can leave it."""
-        result: dict[str, t.Any] = {"id": self.job["id"], "ok": False, "phase": "", "message": ""}
-        try:
-            for number, step in enumerate(self.job["steps"], start=1):
-                result["phase"] = step["phase"]
-                self._step(number, step)
-            result["phase"] = "switch"
-            self._finish(self.job["finish"])
-            result["ok"] = True
-        except StepFailed as error:
-            result["message"] = str(error)
-        except OSError as error:
-            result["message"] = f"{type(error).__name__}: {error}"
-        finally:
-            write_json(self.folder / "result.json", result)
+        """Run all steps, then finish.
 
-    def _step(self, number: int, step: dict[str, t.Any]) -> None:
+        :raises KproError: a step failed; the environment in force is as it was.
+        """
+        try:
+            for step in self._job["steps"]:
+                self._step(step)
+            self._begin("switch")
+            self._finish(self._job["finish"])
+        except (StepFailed, OSError) as error:
+            lines = error.lines if isinstance(error, StepFailed) else (f"{type(error).__name__}: {error}",)
+            told = [line.strip() for line in lines if line.strip()]
+            raise KproError(
+                f"environment {self._job['target']}",
+                f"{self._now.phase} failed: {' '.join(told[-4:])}",
+                f"The environment in force was not touched. See journalctl -u {self._job['unit']}",
+                output=told,
+            ) from error
+
+    def _step(self, step: t.Mapping[str, t.Any]) -> None:
         for path in step.get("remove", []):
             shutil.rmtree(path, ignore_errors=True)
-        print(f"step {number}: {step['phase']}", flush=True)
+        self._begin(step["phase"])
+        if step.get("kind"):
+            try:
+                ACTS[step["kind"]](step)
+            except KproError as error:
+                raise StepFailed(error.sentence) from error
+        elif "job_memory_mib" in step:
+            self._compile(step)
+        else:
+            self._program(step, {})
+
+    def _begin(self, phase: str) -> None:
+        print(f"step: {phase}", flush=True)
+        self._now = Status(phase, 0, time.time(), entries(self._job["archive"]))
+
+    def _compile(self, step: t.Mapping[str, t.Any]) -> None:
+        """Run a build with as many compilers as the memory allows, and with fewer if it ran out of it."""
+        free_mib, limit_mib = source.memory_mib()
+        jobs = job_count(len(os.sched_getaffinity(0)), free_mib, step["job_memory_mib"])
+        while True:
+            kills = source.oom_kills()
+            try:
+                self._program(step, {"MAX_JOBS": str(jobs)})
+                return
+            except StepFailed as error:
+                less = after_kill(jobs, limit_mib, step["job_memory_mib"], source.oom_kills() - kills, error.lines)
+                if less is None:
+                    raise
+                print(less[0], flush=True)
+                self.notes.append(less[0])
+                jobs = less[1]
+
+    def _program(self, step: t.Mapping[str, t.Any], more_env: t.Mapping[str, str]) -> None:
         tail: list[str] = []
-        user = step.get("user") or None
+        user = step.get("user")
+        base = {"LC_ALL": "C.UTF-8"} if step.get("clean") else self._env
         with subprocess.Popen(
             step["argv"],
             stdin=subprocess.DEVNULL,
@@ -84,43 +117,51 @@ class Worker:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env={**self.env, **step.get("env", {})},
+            env={**base, **(step.get("env") or {}), **more_env},
             cwd="/",
             user=user["uid"] if user else None,
             group=user["gid"] if user else None,
             extra_groups=[] if user else None,
         ) as child:
-            self._say(number, step, child.pid)
+            self._now = self._now.with_pid(child.pid)
             for line in child.stdout or ():
                 print(line, end="", flush=True)
                 tail = [*tail[-TAIL_LINES + 1 :], line.rstrip()]
+                if compiled := compiled_of(line):
+                    self._now = self._now.with_compiled(*compiled)
         if child.returncode:
             for path in step.get("discard", []):
                 pathlib.Path(path).unlink(missing_ok=True)
-            raise StepFailed("\n".join(tail) or f"exit code {child.returncode} without a message")
+            raise StepFailed(*(tail or [f"exit code {child.returncode} without a message"]))
 
-    def _say(self, number: int, step: dict[str, t.Any], pid: int) -> None:
-        status = {
-            "id": self.job["id"],
-            "phase": step["phase"],
-            "number": number,
-            "of": len(self.job["steps"]),
-            "pid": pid,
-            "started_at": time.time(),
-            "cached_before": self._cached(),
-        }
-        write_json(self.folder / "status.json", status)
+    @contextlib.contextmanager
+    def telling(self) -> t.Iterator[None]:
+        """Say how far the work is while it runs."""
+        ended = threading.Event()
 
-    def _cached(self) -> int:
-        """Count the unpacked wheels in uv's cache."""
+        def tell() -> None:
+            while not ended.is_set():
+                began = time.monotonic()
+                self._status.running(progress_line(self._job, self._now, look(self._job, self._now, time.time())))
+                # A look at an environment of 100,000 files takes its time; the work itself comes first.
+                ended.wait(max(TICK_S, 10 * (time.monotonic() - began)))
+
+        thread = threading.Thread(target=tell, daemon=True)
+        thread.start()
         try:
-            return len(os.listdir(self.job["archive"]))
-        except OSError:
-            return 0
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
-    def _finish(self, finish: dict[str, t.Any]) -> None:
+    def _finish(self, finish: t.Mapping[str, t.Any]) -> None:
         target = pathlib.Path(finish["target"])
-        write_json(target / finish["marker_name"], finish["marker"])
+        marker = target / finish["marker_name"]
+        part = marker.with_suffix(".part")
+        part.write_text(json.dumps(finish["marker"]))
+        part.replace(marker)
+        # A node that loses power must not find a marker beside files that never reached the disk.
+        subprocess.run(["sync", "--file-system", str(target)], check=False)
         link = pathlib.Path(finish["link"])
         beside = link.with_name(f".{link.name}.new")
         beside.unlink(missing_ok=True)
@@ -131,7 +172,7 @@ class Worker:
                 print(f"remove {old}", flush=True)
                 shutil.rmtree(old, ignore_errors=True)
         if finish["prune"]:
-            drop_unlinked(pathlib.Path(self.job["archive"]))
+            drop_unlinked(pathlib.Path(self._job["archive"]))
 
 
 def drop_unlinked(archive: pathlib.Path) -> None:
@@ -161,16 +202,16 @@ def stop(_number: int, _frame: t.Any) -> t.NoReturn:
     raise StepFailed("it was stopped (SIGTERM)")
 
 
-def main(argv: list[str]) -> int:
-    """Take the lock, announce readiness, build."""
-    folder = pathlib.Path(argv[1])
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        signal.signal(signal.SIGTERM, stop)
-        tell_systemd_ready()
-        Worker(folder).run()
+def main(folder: str) -> int:
+    """Do the job in ``folder``; its status tells the outcome."""
+    signal.signal(signal.SIGTERM, stop)
+    status = JobStatus(folder)
+    worker = Worker(json.loads((pathlib.Path(folder) / "job.json").read_text()), status)
+    try:
+        with worker.telling():
+            worker.run()
+    except KproError as error:
+        status.failed(error)
+    else:
+        status.done(notes=worker.notes)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv))

@@ -95,6 +95,64 @@ options:
     description: How many previous environments stay for a roll-back.
     type: int
     default: 1
+  source_package:
+    description:
+      - A package that the index has only as source. It joins the environment as a wheel that is built once and kept.
+      - A wheel is kept in a folder of O(source_package.wheelhouse) named by package, version and O(source_package.tags), with its SHA-256. It is taken
+        from there by every later environment that it fits, also after the folder was copied to another machine.
+      - The build runs as O(user), never as root.
+    type: dict
+    suboptions:
+      name:
+        description: Name of the package.
+        type: str
+        required: true
+      version:
+        description: Version of the package.
+        type: str
+        required: true
+      lock:
+        description: Text of a lock file with the hash of the package's source archive, and of the wheels of the tools that build it.
+        type: str
+        required: true
+      wheelhouse:
+        description: Folder of kept wheels. A wheel put by hand into the folder of its key is taken, too.
+        type: path
+        required: true
+      imports:
+        description: Modules that O(user) has to be able to import before the environment is put in force.
+        type: list
+        elements: str
+        default: []
+      omit:
+        description: Folders of the source that another package of the environment provides. They are left out of the wheel.
+        type: list
+        elements: str
+        default: []
+      tags:
+        description: What a wheel is bound to besides name and version, for example the versions of torch, CUDA and Python, and the GPU architecture.
+        type: dict
+        default: {}
+      build:
+        description: Build the package where no wheel is kept. V(false) leaves it out then, with a warning.
+        type: bool
+        default: false
+      variables:
+        description: Environment variables of the build. C(MAX_JOBS) is set to what cores and memory allow.
+        type: dict
+        default: {}
+      cuda_home:
+        description: Folder of the CUDA toolkit that builds it.
+        type: str
+        default: ""
+      job_memory_mib:
+        description: Memory that one compiler takes at its peak. It bounds how many run at once.
+        type: int
+        default: 6144
+      size_mib:
+        description: Space that the build takes, checked before it. It is counted only together with O(size_mib).
+        type: int
+        default: 0
   poll_s:
     description: The longest time in seconds that one call waits for a running build.
     type: float
@@ -169,121 +227,22 @@ uv:
   returned: when finished
   type: str
   sample: /opt/kpro-llm/sglang/tools/uv-0.13.9/bin/uv
+source_wheel:
+  description: Path of the kept wheel of O(source_package). Empty if there is none.
+  returned: when finished
+  type: str
+  sample: ""
 """
 
-import inspect
-import os
-import time
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils import _uv_worker
-from ansible_collections.kpro.llm.plugins.module_utils._changes import plan_result
-from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._uv_edge import EnvironmentStore, find_user
-from ansible_collections.kpro.llm.plugins.module_utils._uv_job import Job, JobState
-from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import Present, Wanted, differences, package_diff, plan, target_path
-from ansible_collections.kpro.llm.plugins.module_utils._uv_steps import job, progress_line, unit_name
-
-LAST_LINES = 4  # of a failed program, in the message; all that is kept stands in the details
-
-ARGUMENTS: dict[str, t.Any] = {
-    "root": {"type": "path", "required": True},
-    "lock": {"type": "str", "required": True},
-    "uv_lock": {"type": "str", "required": True},
-    "package": {"type": "str", "required": True},
-    "package_version": {"type": "str", "required": True},
-    "python": {"type": "str", "required": True},
-    "python_source": {"type": "str", "choices": ["auto", "distribution", "managed"], "default": "auto"},
-    "python_mirror": {"type": "str", "default": ""},
-    "index_url": {"type": "str", "default": "", "no_log": True},
-    "find_links": {"type": "list", "elements": "str", "default": []},
-    "offline": {"type": "bool", "default": False},
-    "ca_bundle": {"type": "path", "default": "/etc/ssl/certs/ca-certificates.crt"},
-    "environment": {"type": "dict", "default": {}},
-    "user": {"type": "str", "default": ""},
-    "size_mib": {"type": "int", "default": 0},
-    "files": {"type": "int", "default": 0},
-    "keep": {"type": "int", "default": 1},
-    "poll_s": {"type": "float", "default": 10.0},
-}
-
-
-def wanted_from(params: dict[str, t.Any]) -> Wanted:
-    """Return the environment that the options describe."""
-    distribution = os.access(f"/usr/bin/python{params['python']}", os.X_OK)
-    same = ("lock", "uv_lock", "package", "package_version", "python", "index_url", "python_mirror", "offline", "size_mib", "files", "keep")
-    return Wanted(
-        root=params["root"].rstrip("/"),
-        managed=params["python_source"] == "managed" or (params["python_source"] == "auto" and not distribution),
-        find_links=tuple(params["find_links"]),
-        ca_bundle=params["ca_bundle"] if os.path.exists(params["ca_bundle"]) else "",
-        user=find_user(params["user"]) if params["user"] else None,
-        environment={name: str(value) for name, value in params["environment"].items()},
-        **{name: params[name] for name in same},
-    )
-
-
-def outcome(present: Present, wanted: Wanted) -> dict[str, t.Any]:
-    """Return what is known of the environment in force, or where the one wanted will be."""
-    current = present.current
-    path = target_path(present, wanted) if differences(present, wanted) else current.path if current else ""
-    return {
-        "finished": True,
-        "venv": path,
-        "link": wanted.link,
-        "python": f"{path}/bin/python",
-        "python_version": current.python if current else "",
-        "package_version": present.package_version,
-        "packages": len(wanted.pins),
-        "uv": f"{wanted.uv_folder}/bin/uv",
-    }
-
-
-def build(state: JobState, order: dict[str, t.Any], wanted: Wanted, builder: Job, poll_s: float) -> JobState:
-    """Start the build, or attach to the one that runs, and wait for its end or for ``poll_s``.
-
-    :raises KproError: another environment is being built under the same root, or the build failed.
-    """
-    if state.running and state.job.get("target") != order["target"]:
-        raise KproError(builder.unit, f"it is building {state.job.get('target')}", "Wait for it, or stop it with systemctl stop")
-    if not state.running:
-        EnvironmentStore(wanted.root).prepare(wanted)
-        builder.start(inspect.getsource(_uv_worker), order)
-    state = builder.wait(poll_s)
-    if not state.running and not state.result.get("ok"):
-        lines = [line.strip() for line in str(state.result.get("message") or builder.why_it_ended()).splitlines() if line.strip()]
-        raise KproError(
-            f"environment {order['target']}",
-            f"{state.result.get('phase', 'start')} failed: {' '.join(lines[-LAST_LINES:])}",
-            f"The environment in force was not touched. See journalctl -u {builder.unit}",
-            output=lines,
-        )
-    return state
+from ansible_collections.kpro.llm.plugins.module_utils._uv_ensure import ARGUMENTS, ensure
 
 
 def main(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Observe, plan, apply."""
-    wanted = wanted_from(params)
-    store = EnvironmentStore(wanted.root)
-    builder = Job(unit_name(wanted.root), f"{wanted.root}/job", Command())
-    before = builder.state()  # before the look at the disk: a build that ends in between must not be started again
-    present = store.observe(wanted)
-    changes = plan(present, wanted)
-    result = {**plan_result(changes), "diff": [plan_result(changes)["diff"], package_diff(present, wanted)]}
-    if not changes or check_mode:
-        return {**result, **outcome(present, wanted)}
-    if params["user"] and not wanted.user:
-        raise KproError(f"user {params['user']}", "there is no such user", "Create it before the environment")
-    state = build(before, job(present, wanted, os.environ, time.time()), wanted, builder, params["poll_s"])
-    if state.running:
-        return {**result, "finished": False, "progress": progress_line(state.job, state.status, builder.counters(state, time.time()))}
-    present = store.observe(wanted)
-    left = plan(present, wanted)
-    if left:
-        raise KproError(f"environment {wanted.link}", f"after the build this is still to do: {left[0].sentence}", "Report this with the unit's journal")
-    return {**result, **outcome(present, wanted)}
+    return ensure(params, apply=not check_mode)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ LOCKS = ROOT / "roles/sglang_runtime/files/locks"
 UV_LOCK = LOCKS / "uv-0.13.9.txt"
 UV_VERSION = UV_LOCK.stem.removeprefix("uv-")
 PLATFORM = "x86_64-manylinux_2_36"
+# Packages that the index has only as source, with the wheels of what builds them; the same file serves every Python of the lanes.
+SOURCES = ("flash-attn",)
 LANES = {"cu13": ("3.11", "3.12"), "cu12": ("3.11", "3.12"), "cpu": ("3.11",)}
 # In the CPU lane only: these come from the wheelhouse, and no index answers for them.
 FROM_WHEELHOUSE = ("kpro-sglang-cpu", "torch")
@@ -108,6 +110,33 @@ def resolve(uv: str, lane: str, python: str, work: Path, preferred: Lock) -> Loc
     table = work / f"pylock.{lane}-{python.replace('.', '')}.toml"
     run_uv(uv, "pip", "compile", *target, "--no-deps", "--format", "pylock.toml", "--output-file", table, pins)
     return _from_pylock(tomllib.loads(table.read_text()))
+
+
+def source_path(name: str, version: str) -> Path:
+    return LOCKS / f"{name}-{version}.txt"
+
+
+def resolve_source(uv: str, name: str, work: Path, preferred: Lock) -> Lock:
+    """Return the lock of a package's source archive and of the tools that build it, as the index gives it now."""
+    target = ["--python-version", "3.11", "--python-platform", PLATFORM, "--no-deps", "--quiet", "--no-header", "--no-annotate"]
+    pins, table = work / f"{name}.txt", work / f"pylock.{name}.toml"
+    pins.write_text("".join(f"{tool}=={pin.version}\n" for tool, pin in preferred.items()))
+    run_uv(uv, "pip", "compile", *target, "--output-file", pins, HERE / f"{name}.in")
+    run_uv(uv, "pip", "compile", *target, "--format", "pylock.toml", "--output-file", table, pins)
+    packages = tomllib.loads(table.read_text())["packages"]
+    lock = _from_pylock({"packages": [package for package in packages if package["name"] != name]})
+    own = next(package for package in packages if package["name"] == name)
+    if own.get("wheels"):
+        raise LockError(f"{name} {own['version']} has wheels now: lock it like the others")
+    return {**lock, name: Pin(own["version"], (own["sdist"]["hashes"]["sha256"],), own["sdist"].get("size", 0))}
+
+
+def pinned_version(name: str) -> str:
+    """Return the version of a package that its own input names."""
+    match = re.search(rf"^{name}==(\S+)", (HERE / f"{name}.in").read_text(), re.MULTILINE)
+    if not match:
+        raise LockError(f"tests/locks/{name}.in names no version of {name}")
+    return match[1]
 
 
 def _from_pylock(table: dict[str, t.Any]) -> Lock:

@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._source_package import KeptWheel, SourcePackage
 from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import (
     Environment,
     Present,
@@ -20,7 +22,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import (
     prunable,
     target_path,
 )
-from ansible_collections.kpro.llm.plugins.module_utils._uv_steps import Counters, job, progress_line, unit_name
+from ansible_collections.kpro.llm.plugins.module_utils._uv_steps import Counters, Status, job, progress_line, unit_name
 
 HASH = "--hash=sha256:" + "a" * 64
 LOCK = f"sglang==0.5.23 {HASH}\ntorch==2.13.0+cpu {HASH}\n"
@@ -74,6 +76,46 @@ def test_each_difference_leads_to_a_build_that_says_why(change: dict, reason: st
     present = dataclasses.replace(SAME, current=dataclasses.replace(ENVIRONMENT, **change))
     (build,) = plan(present, WANTED)
     assert reason in build.sentence
+
+
+SOURCE = SourcePackage(
+    "flash-attn", "2.8.3", f"flash-attn==2.8.3 {HASH}\n", f"{ROOT}/wheelhouse", ("flash_attn",), tags={"torch": "2.14.1"}, build=True, size_mib=3000
+)
+WITH_SOURCE = dataclasses.replace(WANTED, source=SOURCE)
+
+
+def test_a_package_from_source_is_a_package_of_the_environment() -> None:
+    assert WITH_SOURCE.pins == {**WANTED.pins, "flash-attn": "2.8.3"}
+    assert WITH_SOURCE.key != WANTED.key
+    assert [change.sentence for change in plan(SAME, WITH_SOURCE)] == [
+        f"Build {WITH_SOURCE.key} from 3 locked packages: 1 to add",
+        "Build flash-attn 2.8.3 from source for torch 2.14.1 and keep the wheel",
+    ]
+
+
+def test_a_kept_wheel_is_installed_and_nothing_is_compiled() -> None:
+    kept = dataclasses.replace(SAME, wheel=KeptWheel(f"{SOURCE.wheel_folder}/flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl", "ab"))
+    assert "Install flash-attn 2.8.3 from the kept wheel for torch 2.14.1" in [change.sentence for change in plan(kept, WITH_SOURCE)]
+    phases = [step["phase"] for step in job(kept, WITH_SOURCE, {}, 0.0)["steps"]]
+    assert phases == ["venv", "packages", "extension", "extension", "import", "check"]
+
+
+def test_the_source_s_own_code_never_runs_as_root_nor_with_the_settings_of_the_index() -> None:
+    wanted = dataclasses.replace(WITH_SOURCE, index_url="https://me:secret@index.example.org/simple")
+    steps = job(SAME, wanted, {}, 0.0)["steps"]
+    assert [step["phase"] for step in steps] == ["venv", "packages", *["source"] * 4, "compile", "keep", "extension", "extension", "import", "check"]
+    for step in steps:
+        if "pip" in step.get("argv", []) and {"download", "wheel"} & set(step["argv"]):
+            assert step["user"] == {"uid": 999, "gid": 998}
+    compile_ = next(step for step in steps if step["phase"] == "compile")
+    assert compile_["clean"] and "secret" not in json.dumps(compile_) and "--no-index" in compile_["argv"]
+
+
+def test_the_space_of_a_build_from_source_is_counted() -> None:
+    short = dataclasses.replace(SAME, free_mib=4000)
+    with pytest.raises(KproError, match=r"4000 MiB are free and 5812 MiB are needed .*3000 for the build of flash-attn"):
+        plan(short, WITH_SOURCE)
+    assert plan(dataclasses.replace(short, wheel=KeptWheel("x.whl")), WITH_SOURCE)
 
 
 def test_an_environment_that_the_service_user_cannot_run_is_rebuilt() -> None:
@@ -203,30 +245,35 @@ ORDER = {"target": f"{ROOT}/envs/sglang-0.5.23-cp311-0a", "packages": 88, "size_
 @pytest.mark.parametrize(
     ("status", "counters", "line"),
     [
-        ({}, Counters(), "Build sglang-0.5.23-cp311-0a: start, 0 s so far"),
-        ({"phase": "venv"}, Counters(elapsed_s=1.4), "Build sglang-0.5.23-cp311-0a: make the environment, 1 s so far"),
+        (Status("", 0, 0.0, 0), Counters(), "Build sglang-0.5.23-cp311-0a: start, 0 s so far"),
+        (Status("venv", 0, 0.0, 0), Counters(elapsed_s=1.4), "Build sglang-0.5.23-cp311-0a: make the environment, 1 s so far"),
         (
-            {"phase": "packages", "cached_before": 10},
+            Status("packages", 0, 0.0, 10),
             Counters(cached=51, written_mib=805, elapsed_s=7.0),
             "Build sglang-0.5.23-cp311-0a: download and unpack packages, 41 of 88 packages fetched, "
             "805 of at most 2300 MiB (35 %), 115 MiB/s, at most 13 s left, 7 s so far",
         ),
         (
-            {"phase": "packages", "cached_before": 88},
+            Status("packages", 0, 0.0, 88),
             Counters(cached=88, written_mib=0, elapsed_s=0.0),
             "Build sglang-0.5.23-cp311-0a: download and unpack packages, 0 of 88 packages fetched, 0 of at most 2300 MiB (0 %), 0 s so far",
         ),
         (
-            {"phase": "packages"},
+            Status("packages", 0, 0.0, 0),
             Counters(cached=90, written_mib=2400, elapsed_s=9.0),
             "Build sglang-0.5.23-cp311-0a: download and unpack packages, 88 of 88 packages fetched, 2400 MiB, 9 s so far",
         ),
         (
-            {"phase": "packages"},
+            Status("packages", 0, 0.0, 0),
             Counters(installed=88, sources=16212, compiled=3631, elapsed_s=10.0),
             "Build sglang-0.5.23-cp311-0a: compile bytecode, 3631 of 16212 files (22 %), 10 s so far",
         ),
+        (
+            Status("compile", 0, 0.0, 0, done=18, of=73),
+            Counters(elapsed_s=600.0),
+            "Build sglang-0.5.23-cp311-0a: compile, 18 of 73 steps (24 %), about 31 min left, 600 s so far",
+        ),
     ],
 )
-def test_progress_tells_what_how_far_and_how_long_still(status: dict, counters: Counters, line: str) -> None:
+def test_progress_tells_what_how_far_and_how_long_still(status: Status, counters: Counters, line: str) -> None:
     assert progress_line(ORDER, status, counters) == line
