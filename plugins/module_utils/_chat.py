@@ -122,6 +122,20 @@ def answer_fault(answer: ChatAnswer, pattern: re.Pattern[str]) -> str:
     return ""
 
 
+QUESTION_SPEC: dict[str, t.Any] = {
+    "question": {"type": "str", "default": "What is the capital of France? Answer with one word."},
+    "answer_pattern": {"type": "str", "default": "paris"},
+    "max_tokens": {"type": "int", "default": 64, "no_log": False},
+}
+
+
+def reasoning_fault(answer: ChatAnswer) -> str:
+    """Return in words why thinking was not understood by the server's parser; empty if it was, or if the model did not think."""
+    if "<think>" in answer.text or "</think>" in answer.text:
+        return "thinking arrives inside the answer: set --reasoning-parser for this model"
+    return ""
+
+
 def tools_fault(answer: ChatAnswer) -> str:
     """Return in words why a tool call was not understood by the server's parsers; empty if it was."""
     if TOOL["function"]["name"] in answer.tool_names:  # type: ignore[index]  # a constant of this file

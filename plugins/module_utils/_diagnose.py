@@ -44,6 +44,7 @@ def _loss(case: Case) -> Diagnosis | None:
         "api_key_refused": "Another server may have the port; the key lies in /etc/kpro-llm/api_key of the container",
         "hang": "Look at the node (disk, GPU, kernel log); allow more in sglang_server__hang_budgets_s if it was only slow",
         "tool_parser_wrong": "Set tool_call_parser and reasoning_parser for this model",
+        "reasoning_parser_wrong": "Set reasoning_parser for this model",
         "other_server_answers": "End the other server or choose another sglang_server__port",
         "identity_changed": "Run the deployment again",
         "crash_loop": "Stop the unit, repair the cause of the first start's end, run the deployment again",

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import concurrent.futures
 import http.client
-import re
 import time
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._chat import ChatAnswer, chat_answer, chat_request, streamed_text, tools_fault
+from ansible_collections.kpro.llm.plugins.module_utils._chat import (
+    ChatAnswer,
+    chat_answer,
+    chat_request,
+    reasoning_fault,
+    streamed_text,
+    tools_fault,
+)
 from ansible_collections.kpro.llm.plugins.module_utils._http_client import HttpClient
 
 _PATH = "/v1/chat/completions"
-_METRIC = re.compile(r"^sglang:(?P<name>\w+)(?:\{[^}]*\})? (?P<value>[-+.\deE]+)$", re.MULTILINE)
-# The engine's own gauges that say how large its pools came out.
-POOL_METRICS = {"max_total_num_tokens": "kv_tokens", "max_running_requests": "max_running_requests"}
 
 
 class FullProbe:
@@ -54,8 +57,9 @@ class FullProbe:
         answer = self._ask(thinking=True)
         if answer is None:
             return ["the question with thinking on was not answered"]
-        if "<think>" in answer.text or "</think>" in answer.text:
-            return ["thinking arrives inside the answer: set reasoning_parser for this model"]
+        fault = reasoning_fault(answer)
+        if fault:
+            return [fault]
         return [] if answer.reasoning else ["no reasoning came back with thinking on (the model may not think)"]
 
     def tools(self) -> list[str]:
@@ -74,12 +78,6 @@ class FullProbe:
         lost = sum(answer is None for answer in answers)
         measures = {"clients": number, "clients_tokens_per_s": round(tokens / seconds, 1)}
         return measures, [f"{lost} of {number} questions asked at once were not answered"] if lost else []
-
-    def pools(self) -> dict[str, float]:
-        """Return the sizes of the engine's pools from its metrics; empty if it has none."""
-        reply = self._client.get("/metrics", self._timeout_s)
-        found = {match["name"]: float(match["value"]) for match in _METRIC.finditer(reply.text)} if reply.status == 200 else {}
-        return {ours: found[theirs] for theirs, ours in POOL_METRICS.items() if theirs in found}
 
     def _ask(self, *, question: str = "", thinking: bool = False, tools: bool = False) -> ChatAnswer | None:
         tokens = max(256, self._max_tokens) if thinking or tools else self._max_tokens

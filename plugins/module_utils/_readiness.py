@@ -13,6 +13,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._chat import (
     answer_pattern,
     chat_answer,
     chat_request,
+    reasoning_fault,
     served_models,
     tools_fault,
 )
@@ -135,10 +136,15 @@ def _answer(server: Server, wanted: Wanted, before: Attempt) -> Attempt:
 
 def _tools(server: Server, wanted: Wanted, before: Attempt) -> Attempt:
     question = "What time is it in Paris? Use the tool."
-    body = chat_request(wanted.served_name, question, max_tokens=max(256, wanted.max_tokens), tools=True)
-    reply = server.post("/v1/chat/completions", body, wanted.answer_timeout_s)
-    answer = chat_answer(reply.json()) if reply.status == 200 else None
-    fault = tools_fault(answer) if answer else f"the request with a tool was answered with status {reply.status or reply.error}"
-    if fault:
-        return dataclasses.replace(before, fault=("tool_parser_wrong", fault))
+    tokens = max(256, wanted.max_tokens)
+    for fault_of, body in (
+        (tools_fault, chat_request(wanted.served_name, question, max_tokens=tokens, tools=True)),
+        (reasoning_fault, chat_request(wanted.served_name, wanted.question, max_tokens=tokens, thinking=True)),
+    ):
+        reply = server.post("/v1/chat/completions", body, wanted.answer_timeout_s)
+        answer = chat_answer(reply.json()) if reply.status == 200 else None
+        what = "with a tool" if fault_of is tools_fault else "with thinking on"
+        fault = fault_of(answer) if answer else f"the request {what} was answered with status {reply.status or reply.error}"
+        if fault:
+            return dataclasses.replace(before, fault=("tool_parser_wrong" if fault_of is tools_fault else "reasoning_parser_wrong", fault))
     return dataclasses.replace(before, reached="tools")

@@ -11,11 +11,13 @@ short_description: Ask a served model a question from outside its container
 version_added: 1.0.0
 author: kpro (@kpro)
 description:
-  - Shows that the endpoint works for a client. It looks up the model, asks a question whose answer is known, and reports what it took.
+  - Shows that the endpoint works for a client. It looks up the model, asks a question whose answer is known, reads the sizes of the engine's pools
+    (C(/metrics)) and its device (C(/server_info)), and reports what it took.
   - Runs wherever the endpoint can be reached, on the node or on the controller; needs only Python's standard library.
   - Fails if the endpoint does not answer, serves another model, or answers something else than expected.
 extends_documentation_fragment:
   - kpro.llm.attributes.info
+  - kpro.llm.question
 options:
   host:
     description: Address of the endpoint.
@@ -33,25 +35,13 @@ options:
     description: Name of the model to ask.
     type: str
     required: true
-  question:
-    description: The question; asked with thinking off and temperature 0.
-    type: str
-    default: What is the capital of France? Answer with one word.
-  answer_pattern:
-    description: Regular expression that the answer must contain; letter case is ignored.
-    type: str
-    default: paris
-  max_tokens:
-    description: Tokens that the answer may have.
-    type: int
-    default: 64
   timeout_s:
     description: Seconds that one request may take.
     type: int
     default: 120
   full:
     description:
-      - Look longer, which costs a few requests more. Streamed, with thinking, with a tool, by O(clients) at once; and the sizes of the engine's pools.
+      - Look longer, which costs a few requests more. Streamed, with thinking, with a tool, and by O(clients) at once, with the speed of each.
       - What is found wrong there is a warning, not a failure.
     type: bool
     default: false
@@ -61,8 +51,13 @@ options:
     default: 4
   expected:
     description:
-      - Values of the last good run or of the memory plan to compare with; what is smaller becomes a warning.
-      - Known keys are C(context_length), C(tokens_per_s) and, for O(full=true), C(kv_tokens).
+      - Values of the memory plan to compare with; what is smaller becomes a warning.
+      - Known keys are C(context_length), C(kv_tokens), C(max_running_requests), C(tokens_per_s), C(decode_tokens_per_s), and C(device) (V(cuda)), which
+        finds an engine that fell back to the CPU.
+    type: dict
+    default: {}
+  last_good:
+    description: The same for values of the last good run.
     type: dict
     default: {}
 seealso:
@@ -114,11 +109,16 @@ tokens_per_s:
   returned: success
   type: float
   sample: 6.4
+pools:
+  description: Sizes of the engine's pools; empty if it serves no metrics.
+  returned: success
+  type: dict
+  sample: {kv_tokens: 178594, max_running_requests: 8}
 measured:
   description: For O(full=true), what was measured besides.
   returned: success
   type: dict
-  sample: {first_token_s: 0.09, decode_tokens_per_s: 31.5, clients: 4, clients_tokens_per_s: 96.2, kv_tokens: 178594}
+  sample: {first_token_s: 0.09, decode_tokens_per_s: 31.5, clients: 4, clients_tokens_per_s: 96.2}
 warnings_found:
   description: Signs that the service is worse than expected.
   returned: success
@@ -128,11 +128,18 @@ warnings_found:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._chat import answer_fault, answer_pattern, chat_answer, chat_request, served_models
+from ansible_collections.kpro.llm.plugins.module_utils._chat import (
+    QUESTION_SPEC,
+    answer_fault,
+    answer_pattern,
+    chat_answer,
+    chat_request,
+    served_models,
+)
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._http_client import HttpAnswer, HttpClient
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._probe import shortfalls
+from ansible_collections.kpro.llm.plugins.module_utils._probe import device_fault, pools_of, shortfalls
 from ansible_collections.kpro.llm.plugins.module_utils._probe_full import FullProbe
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
@@ -140,13 +147,12 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "port": {"type": "int", "default": 30000},
     "api_key": {"type": "str", "default": "", "no_log": True},
     "served_name": {"type": "str", "required": True},
-    "question": {"type": "str", "default": "What is the capital of France? Answer with one word."},
-    "answer_pattern": {"type": "str", "default": "paris"},
-    "max_tokens": {"type": "int", "default": 64, "no_log": False},
+    **QUESTION_SPEC,
     "timeout_s": {"type": "int", "default": 120},
     "full": {"type": "bool", "default": False},
     "clients": {"type": "int", "default": 4},
     "expected": {"type": "dict", "default": {}},
+    "last_good": {"type": "dict", "default": {}},
 }
 
 
@@ -168,7 +174,9 @@ def main_result(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]
         "context_length": context_length,
         "tokens_per_s": round(answer.completion_tokens / reply.seconds, 1) if reply.seconds > 0 else 0.0,
     }
-    more, warnings = _look_longer(client, params, answer.text) if params["full"] else ({}, [])
+    pools, warnings = _engine_says(client, params)
+    more, found = _look_longer(client, params, answer.text) if params["full"] else ({}, [])
+    sizes = {**measured, **pools, **more}
     return {
         "changed": False,
         "url": url,
@@ -176,17 +184,32 @@ def main_result(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]
         "answer": answer.text,
         "completion_tokens": answer.completion_tokens,
         "seconds": round(reply.seconds, 3),
-        "warnings_found": [*warnings, *shortfalls({**measured, **more}, params["expected"])],
+        "warnings_found": [
+            *warnings,
+            *found,
+            *shortfalls(sizes, params["expected"]),
+            *shortfalls(sizes, params["last_good"], "the last good run"),
+        ],
+        "pools": pools,
         "measured": more,
         **measured,
     }
+
+
+def _engine_says(client: HttpClient, params: dict[str, t.Any]) -> tuple[dict[str, float], list[str]]:
+    """Return the sizes of the engine's pools, and what is wrong with its device."""
+    metrics = client.get("/metrics", params["timeout_s"])
+    pools = pools_of(metrics.text) if metrics.status == 200 else {}
+    wanted = str(params["expected"].get("device") or "")
+    info = client.get("/server_info", params["timeout_s"]) if wanted else None
+    return pools, device_fault(info.json(), wanted) if info and info.status == 200 else []
 
 
 def _look_longer(client: HttpClient, params: dict[str, t.Any], plain: str) -> tuple[dict[str, t.Any], list[str]]:
     probe = FullProbe(client, params["served_name"], params["question"], params["max_tokens"], params["timeout_s"])
     streamed, stream_warnings = probe.streamed(plain)
     together, client_warnings = probe.clients(max(1, params["clients"]))
-    return {**streamed, **together, **probe.pools()}, [*stream_warnings, *client_warnings, *probe.reasoning(), *probe.tools()]
+    return {**streamed, **together}, [*stream_warnings, *client_warnings, *probe.reasoning(), *probe.tools()]
 
 
 def _model(client: HttpClient, params: dict[str, t.Any], url: str) -> int:

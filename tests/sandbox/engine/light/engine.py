@@ -67,6 +67,8 @@ class Engine(http.server.BaseHTTPRequestHandler):
             return self._send(200, {"data": [{"id": name, "max_model_len": 8192, "owned_by": "sglang"}]})
         if self.path == "/model_info":
             return self._send(200, {"model_path": self.choice("model_path", "model-path", "/srv/models/tiny")})
+        if self.path == "/server_info" and "server_info" in self.scenario:
+            return self._send(200, self.scenario["server_info"])
         if self.path == "/metrics":
             return self._send_text(self.scenario.get("metrics", ""))
         return self._send(404)
@@ -88,7 +90,7 @@ class Engine(http.server.BaseHTTPRequestHandler):
             return self._send_text(self.scenario["stream"], "text/event-stream")
         message = self.scenario.get("tool_message") if body.get("tools") else None
         if thinking:
-            message = {"content": "x", "reasoning_content": self.scenario["thinks"], "tool_calls": None}
+            message = self.scenario.get("think_message") or {"content": "x", "reasoning_content": self.scenario["thinks"], "tool_calls": None}
         message = message or {"content": self.scenario.get("answer", "\n\nHello from the tiny test model."), "reasoning_content": None, "tool_calls": None}
         time.sleep(float(self.scenario.get("answer_s", 0)))
         return self._send(200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"completion_tokens": 8}})

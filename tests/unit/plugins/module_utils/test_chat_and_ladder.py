@@ -16,13 +16,14 @@ from ansible_collections.kpro.llm.plugins.module_utils._chat import (
     answer_pattern,
     chat_answer,
     chat_request,
+    reasoning_fault,
     served_models,
     streamed_text,
     tools_fault,
 )
 from ansible_collections.kpro.llm.plugins.module_utils._http_client import connect_address
 from ansible_collections.kpro.llm.plugins.module_utils._ladder import CURABLE, Memory, memory_from, next_rung, rung_after_loss, with_loss
-from ansible_collections.kpro.llm.plugins.module_utils._probe import shortfalls
+from ansible_collections.kpro.llm.plugins.module_utils._probe import device_fault, pools_of, shortfalls
 from ansible_collections.kpro.llm.plugins.module_utils._wait_clock import WaitClock
 
 # An answer of SGLang 0.5.23 with the tiny model, shortened.
@@ -69,6 +70,22 @@ def test_a_tool_call_must_arrive_as_one() -> None:
     assert tools_fault(ChatAnswer("", tool_names=("get_time",))) == ""
     assert "inside reasoning_content" in tools_fault(ChatAnswer("", '<tool_call>{"name":"get_time"}</tool_call>'))
     assert "did not call the test tool" in tools_fault(ChatAnswer("It is noon."))
+
+
+def test_thinking_must_arrive_apart_from_the_answer() -> None:
+    assert reasoning_fault(ChatAnswer("Paris", "I think")) == "" and reasoning_fault(ChatAnswer("Paris")) == ""
+    assert "--reasoning-parser" in reasoning_fault(ChatAnswer("I think</think>Paris"))
+
+
+def test_pool_sizes_are_those_of_the_smallest_rank() -> None:
+    text = 'sglang:max_total_num_tokens{tp_rank="0"} 61000.0\nsglang:max_total_num_tokens{tp_rank="1"} 60000.0\nsglang:other 1\n'
+    assert pools_of(text) == {"kv_tokens": 60000.0} and pools_of("") == {}
+
+
+def test_an_engine_on_another_device_is_a_warning() -> None:
+    assert "runs on cpu, not on cuda" in device_fault({"device": "cpu"}, "cuda")[0]
+    for info, expected in (({"device": "cuda"}, "cuda"), ({"device": "cpu"}, ""), (None, "cuda"), ({}, "cuda")):
+        assert device_fault(info, expected) == []
 
 
 def test_the_list_of_models() -> None:

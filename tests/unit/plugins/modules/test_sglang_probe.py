@@ -89,10 +89,27 @@ CALL = {"content": "", "tool_calls": [{"function": {"name": "get_time", "argumen
 METRICS = '# TYPE sglang:max_total_num_tokens gauge\nsglang:max_total_num_tokens{engine_type="unified",model_name="tiny"} 61000.0\n'
 
 
+def test_pools_and_device_are_read_without_another_question(unit: StandinUnit, port: int) -> None:
+    start(unit, port, metrics=METRICS, server_info={"device": "cpu", "version": "0.5.23"})
+    result = probe(port, expected={"kv_tokens": 62000, "device": "cuda"}, last_good={"kv_tokens": 102400, "max_running_requests": 8}).result
+    assert result["pools"] == {"kv_tokens": 61000} and result["measured"] == {}
+    assert result["warnings_found"] == [
+        "the engine runs on cpu, not on cuda: it is slow for as long as it lives. Look at the GPUs, then restart the service",
+        "size of the KV pool (tokens) is 61000, 40 % below the 102400 of the last good run",
+    ]
+    assert probe(port, expected={"device": "cpu"}).result["warnings_found"] == []
+
+
+def test_an_engine_without_metrics_and_info_is_no_failure(unit: StandinUnit, port: int) -> None:
+    start(unit, port)
+    result = probe(port, expected={"device": "cuda", "kv_tokens": 1}).result
+    assert (result["pools"], result["warnings_found"]) == ({}, [])
+
+
 def test_a_longer_look(unit: StandinUnit, port: int) -> None:
     start(unit, port, stream=STREAM, thinks="Thinking.", tool_message=CALL, metrics=METRICS)
     result = probe(port, full=True, clients=3, expected={"kv_tokens": 102400}).result
-    assert result["measured"]["kv_tokens"] == 61000 and result["measured"]["clients"] == 3
+    assert result["pools"]["kv_tokens"] == 61000 and result["measured"]["clients"] == 3
     assert result["measured"]["clients_tokens_per_s"] > 0 and result["measured"]["first_token_s"] > 0
     assert result["warnings_found"] == ["size of the KV pool (tokens) is 61000, 40 % below the expected 102400"]
 
@@ -101,5 +118,6 @@ def test_a_longer_look_warns_of_what_is_wrong(unit: StandinUnit, port: int) -> N
     wrong = {"content": '<tool_call>{"name":"get_time"}</tool_call>', "tool_calls": None}
     start(unit, port, stream="data: [DONE]\n", tool_message=wrong)
     warnings = "\n".join(probe(port, full=True, clients=1).result["warnings_found"])
+    assert "size of" not in warnings
     for words in ("the streamed answer is another one", "thinking on was not answered", "came back inside content: set --tool-call-parser"):
         assert words in warnings

@@ -122,12 +122,19 @@ def test_levels_end_where_they_are_told(unit: StandinUnit, port: int) -> None:
     ],
 )
 def test_tool_calls_must_be_understood(unit: StandinUnit, port: int, message: dict[str, t.Any], good: bool) -> None:
-    identity = unit.run_engine(serving(port), tool_message=message)
+    identity = unit.run_engine(serving(port), tool_message=message, thinks="I think")
     ended = ready(identity, port, level="tools")
     if good:
         assert ended.rc == 0 and ended.result["level"] == "tools"
     else:
         assert loss(ended) == "tool_parser_wrong" and "tool-call-parser" in ended.result["msg"]
+
+
+def test_thinking_must_be_understood_for_the_level_tools(unit: StandinUnit, port: int) -> None:
+    call = {"content": "", "tool_calls": [{"function": {"name": "get_time", "arguments": "{}"}}]}
+    mixed = {"content": "<think>I think</think>Paris", "reasoning_content": None, "tool_calls": None}
+    ended = ready(unit.run_engine(serving(port), tool_message=call, thinks="yes", think_message=mixed), port, level="tools")
+    assert loss(ended) == "reasoning_parser_wrong" and "reasoning_parser" in ended.result["msg"]
 
 
 def test_a_crash_while_loading_ends_the_wait(unit: StandinUnit, port: int) -> None:
