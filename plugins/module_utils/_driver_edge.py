@@ -11,7 +11,6 @@ import shutil
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
-from ansible_collections.kpro.llm.plugins.module_utils._apt_key import fetch_key
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import running_foreign_guests
@@ -97,8 +96,6 @@ class DriverEdge:
                 self._command.check(["systemd-sysusers", path])
             if path.startswith(files.UNIT_FOLDER):
                 self._command.check(["systemctl", "daemon-reload"])
-        elif kind == "key":
-            fetch_key(change.action[1], change.action[1].key_path)
         elif kind == "unit":
             self._command.check(["systemctl", "enable", "--quiet", change.action[1]])
             self._command.check(["systemctl", "restart", change.action[1]], timeout_s=120.0)

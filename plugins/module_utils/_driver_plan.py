@@ -12,11 +12,13 @@ from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as f
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import needs_install, wanted_flavour
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
+from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import needed_packages
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import CONTROL_MINOR, NVIDIA_MAJOR
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsEntry, version_key
 from ansible_collections.kpro.llm.plugins.module_utils._secure_boot import check_signing
 
-LONG_ACTIONS = ("initramfs", "install", "build", "forget", "load")
+LONG_ACTIONS = ("packages", "key", "initramfs", "install", "build", "forget", "load")
+_EARLY = (files.MODPROBE, files.PREFERENCES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,40 +35,61 @@ class DriverPlan:
 
     @property
     def long_actions(self) -> tuple[tuple[t.Any, ...], ...]:
-        """The actions that a worker does in its own unit."""
-        return tuple(change.action for change in self.changes if change.action[0] in LONG_ACTIONS)
+        """The actions that a worker does in its own unit: from the first long one to the last, with the files that come between them."""
+        places = self._long_places()
+        return tuple(change.action for change in self.changes[places[0] : places[-1] + 1]) if places else ()
 
     @property
     def first_changes(self) -> tuple[Change, ...]:
         """The quick changes that come before the first long one."""
-        place = next((number for number, change in enumerate(self.changes) if change.action[0] in LONG_ACTIONS), len(self.changes))
-        return self.changes[:place]
+        places = self._long_places()
+        return self.changes[: places[0]] if places else self.changes
+
+    def _long_places(self) -> list[int]:
+        return [number for number, change in enumerate(self.changes) if change.action[0] in LONG_ACTIONS]
 
 
 def node_plan(wanted: Wanted, present: Present) -> DriverPlan:
-    """Return the plan for a node.
+    """Return the plan for a node. What may fail for reasons of the node (packages, download, build) comes first, when nothing is changed yet.
 
     :raises KproError: the module would be rejected by Secure Boot.
     """
     texts = files.node_files(present.minors, wanted.persistence, wanted.power_limit_w, wanted.repository, wanted.version)
-    early = {files.MODPROBE, files.PREFERENCES, *([wanted.repository.sources_path] if wanted.repository else [])}
-    changes = [*_key_changes(wanted, present), *_file_changes({path: text for path, text in texts.items() if path in early}, present)]
+    sources = _source_changes(wanted, present, texts)
+    boot = _file_changes({files.MODPROBE: texts[files.MODPROBE]}, present)
+    boot += _initramfs(boot, present)
     if "nouveau" in present.modules:
         reason = f"nouveau holds {', '.join(gpu.bus_id for gpu in present.pci if gpu.driver == 'nouveau') or 'the GPUs'} until the next boot"
         check_signing(present.secure_boot)
-        return DriverPlan((*changes, *_initramfs(changes, present)), reason)
-    changes += _initramfs(changes, present)
+        return DriverPlan(tuple(boot), reason)
     work, reboot = _driver_changes(wanted, present)
     if work:
         check_signing(present.secure_boot)
-    changes += work
-    late = _file_changes({path: text for path, text in texts.items() if path not in early}, present)
+    needed = needed_packages(present, [*([present.kernel] if _has(work, "install") else []), *(each.action[1] for each in work if each.action[0] == "build")])
+    changes = [Change(f"Install the packages {', '.join(needed)}", None, "installed", ("packages", tuple(needed)))] if needed else []
+    # The vendor's repository has to be there before its packages, else the driver comes first and its settings follow.
+    changes += [*sources, *work[:-1], *boot, *work[-1:]] if wanted.repository else [*work[:-1], *sources, *boot, *work[-1:]]
+    late = _file_changes({path: text for path, text in texts.items() if path not in _EARLY and path != _sources_path(wanted)}, present)
     changes += late
     if not reboot:
-        stopped = any(change.action == ("load",) for change in changes) and "nvidia" in present.modules
+        stopped = _has(changes, "load") and "nvidia" in present.modules
         changes += _unit_changes(files.node_units(wanted.persistence), present, {change.action[1] for change in late}, stopped)
         changes += _power_changes(wanted, present)
     return DriverPlan(tuple(changes), reboot, _notes(work, reboot, present))
+
+
+def _has(changes: t.Sequence[Change], kind: str) -> bool:
+    return any(change.action[0] == kind for change in changes)
+
+
+def _sources_path(wanted: Wanted) -> str:
+    return wanted.repository.sources_path if wanted.repository else ""
+
+
+def _source_changes(wanted: Wanted, present: Present, texts: t.Mapping[str, str]) -> list[Change]:
+    """Return what apt is told about the driver's packages: where they come from and which version, or that it should have none."""
+    files_changes = _file_changes({path: text for path, text in texts.items() if path in (files.PREFERENCES, _sources_path(wanted))}, present)
+    return [*_key_changes(wanted, present), *files_changes]
 
 
 def _notes(work: t.Sequence[Change], reboot: str, present: Present) -> tuple[str, ...]:

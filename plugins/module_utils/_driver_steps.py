@@ -24,15 +24,15 @@ class Step:
     """One step of the worker.
 
     :param kind: "run" a program, install "packages" (a program that is run again after apt-get update if it fails), "download" the vendor's
-        package, "remove" it, install from the vendor's "repository", "build" under the name that DKMS knows, or remove the "source" of a
-        version that DKMS has forgotten.
+        package, "remove" it, write a "file", fetch the "key" of the vendor's repository, install from that "repository", "build" under the name
+        that DKMS knows, or remove the "source" of a version that DKMS has forgotten.
     :param phase: what a person reads while it runs.
     :param argv: the program of a "run".
     :param failure: how to explain its failure: "apt", "installer", "dkms", "unload", "load", "initramfs"; empty: it may fail.
     :param timeout_s: a bound for a hanging program, far above any honest need.
     """
 
-    kind: t.Literal["run", "packages", "download", "remove", "repository", "build", "source"]
+    kind: t.Literal["run", "packages", "download", "remove", "file", "key", "repository", "build", "source"]
     phase: str
     argv: tuple[str, ...] = ()
     failure: str = ""
@@ -73,34 +73,51 @@ def spelled(argv: t.Sequence[str], help_text: str) -> tuple[str, ...]:
 
 
 def node_steps(wanted: Wanted, present: Present, actions: t.Sequence[tuple[t.Any, ...]]) -> tuple[Step, ...]:
-    """Return the steps for a plan's long actions ("initramfs",), ("install", flavour), ("build", kernel) and ("load",)."""
+    """Return the steps for a plan's long actions, and for the files that come between them."""
     steps: list[Step] = []
-    if ("initramfs",) in actions:
-        steps.append(Step("run", "Rebuild the initramfs of all kernels", ("update-initramfs", "-u", "-k", "all"), "initramfs"))
-    install = next((action for action in actions if action[0] == "install"), None)
-    builds = [action[1] for action in actions if action[0] == "build"]
-    packages = needed_packages(present, [*([present.kernel] if install else []), *builds])
-    if packages:
-        argv = ("apt-get", "install", "--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold", *packages)
-        steps.append(Step("packages", f"Install {', '.join(packages)}", argv, "apt"))
-    if install and wanted.source == "cuda_repo":
-        steps += _repository_steps(wanted, present, install[1])
-    elif install:
-        steps.append(Step("download", f"Download driver {wanted.version}"))
-    if install or ("load",) in actions:
-        steps += unload_steps(present)
-    if install and wanted.source == "runfile":
-        steps.append(Step("run", f"Install driver {wanted.version} and build its kernel module", installer_argv(wanted, install[1]), "installer"))
-        steps.append(Step("remove", "Remove the package"))
-    for kernel in builds:
-        steps.append(_build(present.dkms_name(wanted.version), wanted.version, kernel))
-    for _kind, name, version in (action for action in actions if action[0] == "forget"):
-        # The vendor's installer takes the version away that it replaces.
-        steps.append(Step("run", f"Remove driver {version} from DKMS", ("dkms", "remove", "-m", name, "-v", version, "--all")))
-        steps.append(Step("source", f"Remove the source of driver {version}", (f"/usr/src/{name}-{version}",)))
-    if ("load",) in actions:
-        steps += [Step("run", f"Load {name}", ("modprobe", name), "load", 300.0) for name in LOADED]
+    for action in actions:
+        if action == ("load",) and not any(step.failure == "unload" for step in steps):
+            steps += unload_steps(present)
+        steps += _steps_of(action, wanted, present)
     return tuple(steps)
+
+
+def _steps_of(action: tuple[t.Any, ...], wanted: Wanted, present: Present) -> list[Step]:
+    kind, *values = action
+    match kind:
+        case "packages":
+            argv = ("apt-get", "install", "--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold", *values[0])
+            return [Step("packages", f"Install {', '.join(values[0])}", argv, "apt")]
+        case "key":
+            repository = values[0]
+            return [
+                Step("key", "Fetch the key of NVIDIA's package repository", (repository.name, repository.uri, repository.key_url, repository.key_fingerprint))
+            ]
+        case "file":
+            return [Step("file", f"Write {values[0]}", tuple(values))]
+        case "initramfs":
+            return [Step("run", "Rebuild the initramfs of all kernels", ("update-initramfs", "-u", "-k", "all"), "initramfs")]
+        case "install":
+            return _repository_steps(wanted, present, values[0]) if wanted.source == "cuda_repo" else _package_steps(wanted, present, values[0])
+        case "build":
+            return [_build(present.dkms_name(wanted.version), wanted.version, values[0])]
+        case "forget":
+            name, version = values
+            # It may be gone already: the vendor's installer takes the version away that it replaces.
+            remove = Step("run", f"Remove driver {version} from DKMS", ("dkms", "remove", "-m", name, "-v", version, "--all"))
+            return [remove, Step("source", f"Remove the source of driver {version}", (f"/usr/src/{name}-{version}",))]
+        case "load":
+            return [Step("run", f"Load {name}", ("modprobe", name), "load", 300.0) for name in LOADED]
+    return []
+
+
+def _package_steps(wanted: Wanted, present: Present, flavour: str) -> list[Step]:
+    return [
+        Step("download", f"Download driver {wanted.version}"),
+        *unload_steps(present),
+        Step("run", f"Install driver {wanted.version} and build its kernel module", installer_argv(wanted, flavour), "installer"),
+        Step("remove", "Remove the package"),
+    ]
 
 
 def _repository_steps(wanted: Wanted, present: Present, flavour: str) -> list[Step]:

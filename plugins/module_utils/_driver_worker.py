@@ -16,6 +16,7 @@ import threading
 import time
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._apt_key import fetch_key
 from ansible_collections.kpro.llm.plugins.module_utils._driver_explain import failure
 from ansible_collections.kpro.llm.plugins.module_utils._driver_fetch import Package, fetch
 from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import MAIN_PACKAGE, check_offered, install_argv, offered, pinning_packages
@@ -23,6 +24,8 @@ from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import INST
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import dkms_entries
+from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import Repository
+from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, write_text_file
 
 TICK_S = 1.0
 _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root"}
@@ -76,6 +79,11 @@ class Worker:
             pathlib.Path(self._job.package.path).unlink(missing_ok=True)
         elif step.kind == "packages":
             self._packages(step, place)
+        elif step.kind == "file":
+            write_text_file(TextFile(step.argv[0], step.argv[1], 0o644, "root", "root"))
+        elif step.kind == "key":
+            repository = Repository(*step.argv)
+            fetch_key(repository, repository.key_path)
         elif step.kind == "repository":
             self._repository(step, place)
         elif step.kind == "build":
@@ -83,9 +91,32 @@ class Worker:
         elif step.kind == "source":
             shutil.rmtree(step.argv[0], ignore_errors=True)
         elif step.failure == "installer":
-            self._program(dataclasses.replace(step, argv=spelled(step.argv, self._installer_help())), place)
+            self._installer(step, place)
         else:
             self._program(step, place)
+
+    def _installer(self, step: Step, place: str) -> None:
+        known = self._dkms_knows()
+        try:
+            self._program(dataclasses.replace(step, argv=spelled(step.argv, self._installer_help())), place)
+        except KproError as error:
+            if "--dkms" in step.argv and not known:
+                self._forget_failed(error)
+            raise
+
+    def _forget_failed(self, error: KproError) -> None:
+        """Take a version that did not build out of DKMS again: it would be tried, and fail, with each new kernel. The log is kept."""
+        log = pathlib.Path(str(error.details.get("make_log", "")))
+        if log.is_file():
+            kept = pathlib.Path(self._job.package.record).with_name(f"make-{self._job.version}.log")
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(log, kept)
+            error.details["make_log"] = str(kept)
+        self._answer("dkms", "remove", "-m", "nvidia", "-v", self._job.version, "--all")
+        shutil.rmtree(f"/usr/src/nvidia-{self._job.version}", ignore_errors=True)
+
+    def _dkms_knows(self) -> bool:
+        return any(entry.version == self._job.version for entry in dkms_entries(self._answer("dkms", "status")))
 
     def _packages(self, step: Step, place: str) -> None:
         try:
@@ -113,7 +144,10 @@ class Worker:
 
     def _answer(self, *argv: str) -> str:
         """Return what a program says about the system, empty if it fails."""
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=self._env, check=False)
+        try:
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=self._env, check=False)
+        except FileNotFoundError:
+            return ""
         return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 
     def _installer_help(self) -> str:

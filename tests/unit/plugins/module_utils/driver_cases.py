@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import DriverPackage, GpuUser, Present, Unit, Wanted
+from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import repository_of
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import DeviceNode, PciGpu
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsEntry, DriverVersion
 
@@ -28,6 +29,10 @@ DEBIAN, NVIDIA = "Debian NVIDIA Maintainers <pkg-nvidia-devel@lists.alioth.debia
 
 def package(name: str, version: str, maintainer: str = DEBIAN) -> DriverPackage:
     return DriverPackage(name, version, maintainer)
+
+
+REPOSITORY = repository_of("https://example.org/{distribution}/", "", "", "debian13")
+FROM_REPOSITORY = dataclasses.replace(WANTED, source="cuda_repo", repository=REPOSITORY)
 
 
 def device(path: str, major: int, minor: int) -> DeviceNode:
@@ -83,6 +88,16 @@ FRESH = dataclasses.replace(
 )
 CONTAINER = dataclasses.replace(
     GOOD, on_disk=None, dkms=(), pci=(), files=files.userland_files(), units={}, modules=frozenset(), initramfs_tool=False, power_limits_w={}
+)
+GOOD_FROM_REPOSITORY = dataclasses.replace(
+    GOOD,
+    runfile=None,
+    packages=tuple(
+        package(name, f"{VERSION}-1", NVIDIA)
+        for name in ("libcuda1", "libnvidia-ml1", "nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-modprobe", "nvidia-persistenced")
+    ),
+    files=files.node_files((0, 1), True, 0, REPOSITORY, VERSION),
+    key=(REPOSITORY.key_fingerprint,),
 )
 
 

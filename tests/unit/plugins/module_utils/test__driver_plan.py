@@ -13,17 +13,22 @@ from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as f
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Unit, Wanted
 from ansible_collections.kpro.llm.plugins.module_utils._driver_plan import node_plan, userland_plan
 from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import installer_argv, node_steps, spelled, userland_steps
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import PciGpu
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import GpuContainer, PciGpu
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsEntry, DriverVersion
+from ansible_collections.kpro.llm.plugins.module_utils._secure_boot import SecureBoot
 from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.driver_cases import (
     CONTAINER,
     DRIVER,
     ENGINE,
     FRESH,
+    FROM_REPOSITORY,
     GOOD,
+    GOOD_FROM_REPOSITORY,
     KERNEL,
     NEXT_KERNEL,
     OLDER,
+    REPOSITORY,
     USERLAND,
     VERSION,
     WANTED,
@@ -56,11 +61,13 @@ def test_nothing_to_do() -> None:
 
 
 def test_fresh_node() -> None:
+    """What may fail for reasons of the node comes first, when nothing else is changed yet."""
     assert actions(WANTED, FRESH) == [
-        ("file", files.MODPROBE),
-        ("file", files.PREFERENCES),
-        ("initramfs",),
+        ("packages", ("dkms", "gcc", f"proxmox-headers-{KERNEL}")),
         ("install", "open"),
+        ("file", files.PREFERENCES),
+        ("file", files.MODPROBE),
+        ("initramfs",),
         ("load",),
         ("file", files.MODULES_LOAD),
         ("file", files.KERNEL_HOOK),
@@ -72,20 +79,12 @@ def test_fresh_node() -> None:
     ]
 
 
+APT = ("apt-get", "install", "--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold")
+
+
 def test_fresh_node_step_by_step() -> None:
     assert argvs(WANTED, FRESH) == [
-        ("update-initramfs", "-u", "-k", "all"),
-        (
-            "apt-get",
-            "install",
-            "--yes",
-            "--no-install-recommends",
-            "-o",
-            "Dpkg::Options::=--force-confold",
-            "dkms",
-            "gcc",
-            f"proxmox-headers-{KERNEL}",
-        ),
+        (*APT, "dkms", "gcc", f"proxmox-headers-{KERNEL}"),
         ("download",),
         (
             "sh",
@@ -99,9 +98,92 @@ def test_fresh_node_step_by_step() -> None:
             "--disable-nouveau",
         ),
         ("remove",),
+        (files.PREFERENCES, files.preferences_text()),
+        (files.MODPROBE, files.modprobe_text()),
+        ("update-initramfs", "-u", "-k", "all"),
         ("modprobe", "nvidia"),
         ("modprobe", "nvidia_uvm"),
     ]
+
+
+def test_fresh_node_from_the_repository() -> None:
+    """The repository has to be there, and the version pinned, before its packages are installed."""
+    kinds = [(action[0], action[1] if action[0] == "file" else "") for action in actions(FROM_REPOSITORY, FRESH)]
+    assert kinds[:8] == [
+        ("packages", ""),
+        ("key", ""),
+        ("file", files.PREFERENCES),
+        ("file", "/etc/apt/sources.list.d/kpro-nvidia.sources"),
+        ("install", ""),
+        ("file", files.MODPROBE),
+        ("initramfs", ""),
+        ("load", ""),
+    ]
+    steps = node_steps(FROM_REPOSITORY, FRESH, node_plan(FROM_REPOSITORY, FRESH).long_actions)
+    assert [(step.kind, step.argv) for step in steps if step.kind in ("key", "repository", "build")] == [
+        ("key", ("kpro-nvidia", REPOSITORY.uri, REPOSITORY.key_url, REPOSITORY.key_fingerprint)),
+        ("repository", (VERSION, "open", REPOSITORY.uri)),
+        ("build", ("dkms", "install", "-m", "nvidia", "-v", VERSION, "-k", KERNEL)),
+    ]
+
+
+def test_driver_of_the_repository_that_is_as_wanted() -> None:
+    assert actions(FROM_REPOSITORY, GOOD_FROM_REPOSITORY) == []
+    older = tuple(dataclasses.replace(each, version=f"{OLDER}-1") if each.name == "libcuda1" else each for each in GOOD_FROM_REPOSITORY.packages)
+    assert ("install", "open") in actions(FROM_REPOSITORY, but(GOOD_FROM_REPOSITORY, packages=older))
+    assert actions(FROM_REPOSITORY, but(GOOD_FROM_REPOSITORY, key=("A" * 40,)))[0][0] == "key"
+
+
+def test_module_that_a_package_did_not_build_is_built_without_installing_again() -> None:
+    present = but(GOOD, on_disk=None, loaded=None, modules=frozenset(), majors={}, dkms=(DkmsEntry(VERSION, "", "added"),), kernels_without_headers=(KERNEL,))
+    assert actions(WANTED, present)[:3] == [("packages", (f"proxmox-headers-{KERNEL}",)), ("build", KERNEL), ("load",)]
+
+
+def test_older_version_of_ours_is_taken_out_of_dkms() -> None:
+    old = DkmsEntry(OLDER, KERNEL, "installed")
+    present = but(
+        GOOD, dkms=(*GOOD.dkms, old, DkmsEntry(OLDER, NEXT_KERNEL, "built"), DkmsEntry("550.54.14", KERNEL, "built")), ours=frozenset({OLDER, VERSION})
+    )
+    plan = node_plan(WANTED, present)
+    assert [change.sentence for change in plan.changes] == [f"Remove driver {OLDER} from DKMS"], "550.54.14 is somebody else's"
+    assert [(step.kind, step.argv, step.failure) for step in node_steps(WANTED, present, plan.long_actions)] == [
+        ("run", ("dkms", "remove", "-m", "nvidia", "-v", OLDER, "--all"), ""),
+        ("source", (f"/usr/src/nvidia-{OLDER}",), ""),
+    ]
+
+
+def test_idle_containers_are_named_before_the_driver_changes_under_them() -> None:
+    containers = (
+        GpuContainer(129, "qwen", ("/dev/nvidia0",), True),
+        GpuContainer(105, "notes", ("/dev/nvidia1",), True),
+        GpuContainer(106, "", ("/dev/nvidia1",), False),
+    )
+    plan = node_plan(REPLACE, but(OLD, containers=containers))
+    assert plan.notes[0].startswith("container 129 (qwen), container 105 (notes) run with these GPUs and use none now")
+    present = but(GOOD, loaded=DriverVersion(OLDER, "open"), users=(ENGINE,), containers=containers)
+    assert node_plan(WANTED, present).notes[0].startswith("container 105 (notes) runs with these GPUs"), "129 is named as a user"
+    assert node_plan(WANTED, but(GOOD, containers=containers)).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("secure_boot", "words", "remedy"),
+    [
+        (SecureBoot(True), "does not know DKMS's key /var/lib/dkms/mok.pub", "openssl req -new -x509"),
+        (SecureBoot(True, exists=True, enrolled=False), "does not know DKMS's key", "mokutil --import /var/lib/dkms/mok.pub"),
+        (SecureBoot(True, exists=True, enrolled=False, pending=True), "waits for a person at the console", "Enroll MOK"),
+        (SecureBoot(True, exists=True), "nothing can tell", "apt-get install mokutil"),
+    ],
+    ids=["no key", "not enrolled", "pending", "no mokutil"],
+)
+def test_secure_boot_stops_before_anything_changes(secure_boot: SecureBoot, words: str, remedy: str) -> None:
+    with pytest.raises(KproError) as caught:
+        node_plan(WANTED, but(FRESH, secure_boot=secure_boot))
+    assert words in caught.value.reason and remedy in caught.value.remedy
+
+
+def test_secure_boot_with_an_enrolled_key_and_a_node_that_needs_nothing() -> None:
+    assert node_plan(WANTED, but(FRESH, secure_boot=SecureBoot(True, exists=True, enrolled=True))).changes
+    assert node_plan(WANTED, but(GOOD, secure_boot=SecureBoot(True))).changes == ()
 
 
 def test_older_driver_is_swapped_live() -> None:
@@ -129,7 +211,7 @@ def test_old_module_in_use_needs_a_reboot_and_nothing_is_touched() -> None:
 def test_nouveau_loaded_is_kept_off_and_a_reboot_asked_for() -> None:
     gpus = (PciGpu("0000:41:00.0", "0x2230", "nouveau"), PciGpu("0000:61:00.0", "0x2230", "nouveau"))
     plan = node_plan(WANTED, but(FRESH, modules=frozenset({"nouveau"}), pci=gpus))
-    assert [change.action[:2] for change in plan.changes] == [("file", files.MODPROBE), ("file", files.PREFERENCES), ("initramfs",)]
+    assert [change.action[:2] for change in plan.changes] == [("file", files.MODPROBE), ("initramfs",)]
     assert plan.reboot == "nouveau holds 0000:41:00.0, 0000:61:00.0 until the next boot"
     again = node_plan(WANTED, but(FRESH, modules=frozenset({"nouveau"}), pci=gpus, files=GOOD.files))
     assert again.changes == () and again.reboot
@@ -147,7 +229,7 @@ def test_uvm_alone_not_loaded() -> None:
 
 def test_next_kernel_without_a_module() -> None:
     present = but(GOOD, kernels=(KERNEL, NEXT_KERNEL), kernels_without_headers=(NEXT_KERNEL,))
-    assert actions(WANTED, present) == [("build", NEXT_KERNEL)]
+    assert actions(WANTED, present) == [("packages", (f"proxmox-headers-{NEXT_KERNEL}",)), ("build", NEXT_KERNEL)]
     assert argvs(WANTED, present) == [
         ("apt-get", "install", "--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold", f"proxmox-headers-{NEXT_KERNEL}"),
         ("dkms", "install", "-m", "nvidia", "-v", VERSION, "-k", NEXT_KERNEL),
@@ -160,7 +242,7 @@ def test_an_older_kernel_that_nobody_boots_is_left_alone() -> None:
 
 def test_installation_brings_the_running_kernel_and_the_next_is_built_after_it() -> None:
     found = actions(WANTED, but(FRESH, kernels=(KERNEL, NEXT_KERNEL)))
-    assert found[3:5] == [("install", "open"), ("build", NEXT_KERNEL)]
+    assert found[1:3] == [("install", "open"), ("build", NEXT_KERNEL)]
 
 
 @pytest.mark.parametrize(
