@@ -10,6 +10,7 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._flash_attn import flash_attn_package
 from ansible_collections.kpro.llm.plugins.module_utils._lanes import Facts, choose_lane, choose_python, contract_problems
 
 DOCUMENTATION = r"""
@@ -42,6 +43,22 @@ options:
     description: Check that a CUDA toolkit of the lane's major is installed.
     type: bool
     default: false
+  flash_attn:
+    description:
+      - Add the classic flash-attn as C(source_package) for M(kpro.llm.uv_environment), taken from the wheelhouse only (V(wheelhouse)) or built if needed
+        (V(build)).
+    type: str
+    choices: [none, wheelhouse, build]
+    default: none
+  wheelhouse:
+    description: Folder of kept wheels on the target.
+    type: str
+    default: ""
+  capabilities:
+    description: Compute capabilities of the GPUs, like V(8.6).
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
@@ -52,16 +69,29 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: Dictionary with C(python) and C(lock_file).
+  description:
+    - Dictionary with C(python), C(lock_file) and C(source_package), which is empty without flash-attn and else lacks the text of its C(lock_file) only.
   type: dict
 """
 
 
-def sglang_environment(lane_name: str, system: t.Mapping[str, t.Any], python: str = "auto", driver_version: str = "", toolkit: bool = False) -> dict[str, str]:
-    """Return Python version and lock file."""
+def sglang_environment(
+    lane_name: str,
+    system: t.Mapping[str, t.Any],
+    python: str = "auto",
+    driver_version: str = "",
+    toolkit: bool = False,
+    flash_attn: str = "none",
+    wheelhouse: str = "",
+    capabilities: t.Sequence[str] = (),
+) -> dict[str, t.Any]:
+    """Return Python version, lock file and what is built from source."""
+    source: dict[str, t.Any] = {}
     try:
         lane = choose_lane(str(lane_name), str(driver_version))
         version = choose_python(lane, str(python), str(system.get("python", "")))
+        if flash_attn != "none":
+            source = flash_attn_package(lane, version, [str(one) for one in capabilities], str(wheelhouse), build=flash_attn == "build")
     except KproError as error:
         raise AnsibleFilterError(error.sentence) from error
     facts = Facts(
@@ -74,7 +104,7 @@ def sglang_environment(lane_name: str, system: t.Mapping[str, t.Any], python: st
     problems = contract_problems(lane, facts)
     if problems:
         raise AnsibleFilterError(" ".join(problems))
-    return {"python": version, "lock_file": lane.lock_file(version)}
+    return {"python": version, "lock_file": lane.lock_file(version), "source_package": source}
 
 
 class FilterModule:

@@ -87,7 +87,7 @@ LANES: t.Mapping[str, Lane] = {
             packages=COMPILERS,
             toolkit_packages=("cuda-minimal-build-12-8", "libcurand-dev-12-8", "libcublas-dev-12-8"),
             cuda_home="/usr/local/cuda-12.8",
-            footprint=Footprint(download_mib=5006, installed_mib=12_500, files=125_000),  # installed: estimated from cu13,
+            footprint=Footprint(download_mib=5006, installed_mib=11_500, files=165_000),
         ),
         Lane(
             name="cpu",

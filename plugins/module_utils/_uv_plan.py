@@ -203,8 +203,8 @@ def check_wanted(wanted: Wanted) -> None:
         raise KproError(
             f"lock file for {wanted.package} {wanted.package_version}",
             f"it pins {wanted.package} {pinned}" if pinned else f"it does not name {wanted.package}",
-            "Give the lock file and the version of the same lane. A resolver that was asked for less than an exact version falls back without a word: to an "
-            "old release if a dependency of the new one has only pre-releases, or to a copy on an extra index, which wins as the first one that has the name",
+            "Give the lock file and the version of the same lane. A resolver that is not asked for an exact version falls back without a word: to an old "
+            "release where a dependency of the new one (flash-attn-4 was such) has only pre-releases, or to a copy on an extra index, whose turn is first",
         )
     if not wanted.uv_version:
         raise KproError("lock file of uv", "it does not name uv", "Remake it with tests/locks/remake")
