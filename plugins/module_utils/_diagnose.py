@@ -33,6 +33,16 @@ def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = Non
     return dataclasses.replace(found, phase=case.log.phase)
 
 
+def silent_faults(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> list[str]:
+    """Return what the log of a start says that serves, and serves worse than it seems; one sentence with the remedy each."""
+    case = Case(lines, context)
+    rules = [_diagnosis_service.wrong_weights, _diagnosis_service.effective_setting]
+    if case.option("device") != "cpu":
+        rules.append(_diagnosis_service.on_the_cpu)
+    found = (rule(case) for rule in rules)
+    return [f"{finding.cause}. {finding.remedy}" for finding in found if finding is not None]
+
+
 def _loss(case: Case) -> Diagnosis | None:
     """What the waiting saw itself, where the log does not say more."""
     loss = case.get("loss")

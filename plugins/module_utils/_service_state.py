@@ -31,15 +31,33 @@ class ServiceState:
         found = self._read("last_good.json")
         return found if isinstance(found, dict) and isinstance(found.get("texts"), dict) else {}
 
-    def keep_good(self, digest: str, texts: t.Mapping[str, str], paths: t.Sequence[str], rung: int, names: t.Mapping[str, str]) -> None:
+    def good_pools(self, digest: str) -> dict[str, float]:
+        """Return the sizes of the engine's pools in the last good run with this configuration; empty without one."""
+        found = self.good()
+        pools = found.get("pools") if found.get("digest") == digest else None
+        return {str(name): float(size) for name, size in pools.items()} if isinstance(pools, dict) else {}
+
+    def keep_good(
+        self,
+        digest: str,
+        texts: t.Mapping[str, str],
+        paths: t.Sequence[str],
+        rung: int,
+        names: t.Mapping[str, str],
+        pools: t.Mapping[str, float] | None = None,
+    ) -> None:
         """Keep a configuration that answered.
 
         :param names: engine version, model path and served name of the run identity.
         :param texts: text of each file by role.
         :param paths: links (to the environment, the model) whose present target belongs to the configuration.
+        :param pools: sizes of the engine's pools; the largest that this configuration ever had is kept, so that a smaller one stays noticed.
         """
         targets = {path: os.path.realpath(path) for path in paths if path and os.path.realpath(path) != path}
-        self._write("last_good.json", {"digest": digest, "texts": dict(texts), "targets": targets, "rung": rung, "names": dict(names)})
+        before = self.good_pools(digest)
+        largest = {**before, **{name: max(size, before.get(name, 0.0)) for name, size in (pools or {}).items()}}
+        kept = {"digest": digest, "texts": dict(texts), "targets": targets, "rung": rung, "names": dict(names), "pools": largest}
+        self._write("last_good.json", kept)
 
     def _read(self, name: str) -> t.Any:
         found = read_text_file(os.path.join(self._folder, name))

@@ -177,6 +177,7 @@ def main_result(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]
     pools, warnings = _engine_says(client, params)
     more, found = _look_longer(client, params, answer.text) if params["full"] else ({}, [])
     sizes = {**measured, **pools, **more}
+    warnings = [*warnings, *found, *shortfalls(sizes, params["expected"]), *shortfalls(sizes, params["last_good"], "the last good run")]
     return {
         "changed": False,
         "url": url,
@@ -184,12 +185,8 @@ def main_result(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]
         "answer": answer.text,
         "completion_tokens": answer.completion_tokens,
         "seconds": round(reply.seconds, 3),
-        "warnings_found": [
-            *warnings,
-            *found,
-            *shortfalls(sizes, params["expected"]),
-            *shortfalls(sizes, params["last_good"], "the last good run"),
-        ],
+        "warnings_found": warnings,
+        "warnings": list(warnings),
         "pools": pools,
         "measured": more,
         **measured,

@@ -19,6 +19,7 @@ description:
   - Each call of the module returns after O(poll_s) at the latest; the action plugin of the same name prints the progress and calls again.
 extends_documentation_fragment:
   - kpro.llm.attributes
+  - kpro.llm.question
 options:
   identity:
     description: Run identity as returned by M(kpro.llm.sglang_service).
@@ -39,26 +40,14 @@ options:
   level:
     description:
       - How far the service must come. V(port), somebody listens; V(health), it generated a token; V(model), it serves the wanted model;
-        V(answer), it answered O(question) as expected; V(tools), a tool call was understood by the parsers.
+        V(answer), it answered O(question) as expected; V(tools), a tool call and thinking were understood by the parsers.
     type: str
     choices: [port, health, model, answer, tools]
     default: answer
-  question:
-    description: Question of the level V(answer); asked with thinking off and temperature 0.
-    type: str
-    default: What is the capital of France? Answer with one word.
-  answer_pattern:
-    description: Regular expression that the answer must contain; letter case is ignored.
-    type: str
-    default: paris
   answer_timeout_s:
     description: Seconds that one answer may take.
     type: int
     default: 300
-  max_tokens:
-    description: Tokens that the answer may have.
-    type: int
-    default: 64
   timeout_s:
     description: Seconds for the whole wait, over all calls of one task.
     type: int
@@ -137,6 +126,20 @@ phases_s:
   returned: always
   type: dict
   sample: {launch: 7.1, options: 1.9, weights: 0.4, warmup: 1.2}
+pools:
+  description: Sizes of the engine's pools, from its metrics; empty if it serves none.
+  returned: when ready
+  type: dict
+  sample: {kv_tokens: 178594, max_running_requests: 8}
+last_good_pools:
+  description: The same of the last good run with this configuration; empty without one. What is smaller now is a warning.
+  returned: when ready
+  type: dict
+warnings_found:
+  description: Signs in log and pools that the service is worse than it seems, such as parameters that were not loaded.
+  returned: when ready
+  type: list
+  elements: str
 diagnosis:
   description: On failure, what M(kpro.llm.sglang_diagnose) returns (inside C(details)).
   returned: failure
@@ -150,16 +153,16 @@ finished:
 import time
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._chat import answer_pattern
+from ansible_collections.kpro.llm.plugins.module_utils._chat import QUESTION_SPEC, answer_pattern
 from ansible_collections.kpro.llm.plugins.module_utils._diagnose import diagnose
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._good_run import good_run
 from ansible_collections.kpro.llm.plugins.module_utils._http_client import HttpClient, connect_address
 from ansible_collections.kpro.llm.plugins.module_utils._memory_events import read_memory_events, since
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._readiness import LEVELS, Wanted, attempt
 from ansible_collections.kpro.llm.plugins.module_utils._ready_wait import Outcome, ReadyWait
 from ansible_collections.kpro.llm.plugins.module_utils._run_identity import RunIdentity, identity_from_dict
-from ansible_collections.kpro.llm.plugins.module_utils._service_state import ServiceState
 from ansible_collections.kpro.llm.plugins.module_utils._service_text import without_secrets
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
 from ansible_collections.kpro.llm.plugins.module_utils._text_file import read_text_file
@@ -171,10 +174,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "port": {"type": "int", "default": 30000},
     "api_key_path": {"type": "str", "default": "", "no_log": False},
     "level": {"type": "str", "choices": list(LEVELS), "default": "answer"},
-    "question": {"type": "str", "default": "What is the capital of France? Answer with one word."},
-    "answer_pattern": {"type": "str", "default": "paris"},
+    **QUESTION_SPEC,
     "answer_timeout_s": {"type": "int", "default": 300},
-    "max_tokens": {"type": "int", "default": 64, "no_log": False},
     "timeout_s": {"type": "int", "default": 1800},
     "poll_s": {"type": "int", "default": 10},
     "hang_budgets_s": {"type": "dict", "default": {}},
@@ -209,25 +210,21 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         return {**result, "finished": False, "ready": False, "progress": _progress(outcome, result["elapsed_s"])}
     clock.forget()
     if outcome.kind == "ready":
-        if params["keep"] and params["level"] in ("answer", "tools"):
-            _keep_good(params["keep"], params["links"])
-        return {**result, "finished": True, "ready": True}
+        return {**result, "finished": True, "ready": True, **good_run(params, _client(params), outcome.log.lines)}
     loss = outcome.loss if outcome.kind == "lost" else ("timeout", f"not ready after {waited_s:.0f} s, it came as far as: {outcome.log.words}")
     facts = {"memory_events": since(events, read_memory_events(params["memory_events"])), **params["context"]}
     raise _failure(loss, outcome, {**params, "context": facts}, identity, systemd, result)
 
 
-def _keep_good(keep: dict[str, t.Any], links: list[str]) -> None:
-    found = {role: read_text_file(path) for role, path in keep["files"].items()}
-    texts = {role: file.text for role, file in found.items() if file is not None}
-    ServiceState(keep["state_path"]).keep_good(keep["digest"], texts, links, int(keep["rung"]), keep["names"])
-
-
-def _wait(params: dict[str, t.Any], identity: RunIdentity, systemd: Systemd) -> ReadyWait:
+def _client(params: dict[str, t.Any]) -> HttpClient:
     key_file = read_text_file(params["api_key_path"]) if params["api_key_path"] else None
     if params["api_key_path"] and key_file is None:
         raise KproError(params["api_key_path"], "the API key is not there", "Run kpro.llm.sglang_service again, it makes one")
-    client = HttpClient(connect_address(params["address"]), params["port"], key_file.text.strip() if key_file else "")
+    return HttpClient(connect_address(params["address"]), params["port"], key_file.text.strip() if key_file else "")
+
+
+def _wait(params: dict[str, t.Any], identity: RunIdentity, systemd: Systemd) -> ReadyWait:
+    client = _client(params)
     wanted = Wanted(
         level=params["level"],
         served_name=identity.served_name,

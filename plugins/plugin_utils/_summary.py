@@ -85,4 +85,9 @@ def _service(result: Result) -> str:
 def _answer(result: Result) -> str:
     if not result.get("answer"):
         return ""
-    return f"answered {str(result['answer']).strip()!r} in {result['seconds']:.2f} s; context {result['context_length']} tokens"
+    words = f"answered {str(result['answer']).strip()!r} in {result['seconds']:.2f} s; context {result['context_length']} tokens"
+    measured = result.get("measured") or {}
+    if "clients_tokens_per_s" in measured:
+        alone = f"{measured.get('decode_tokens_per_s', result.get('tokens_per_s', 0)):g} tokens/s alone"
+        words += f"; {alone}, {measured['clients_tokens_per_s']:g} by {measured['clients']} clients together"
+    return words

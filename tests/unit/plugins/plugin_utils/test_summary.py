@@ -39,3 +39,9 @@ def test_the_rung_that_runs_and_what_was_given_up_are_named() -> None:
     service = {**RESULTS["service"], "rung_name": "no speculation", "given_up": ["speculation: out of memory in graph capture"]}
     line = summary_lines("kpro5", {**RESULTS, "service": service}, PHASES, 150.0)[5]
     assert "rung 'no speculation' (given up: speculation: out of memory in graph capture)" in line
+
+
+def test_speed_is_shown_if_it_was_measured() -> None:
+    measured = {"decode_tokens_per_s": 31.5, "clients": 4, "clients_tokens_per_s": 96.2}
+    line = summary_lines("kpro5", {**RESULTS, "answer": {**RESULTS["answer"], "measured": measured}}, PHASES, 150.0)[6]
+    assert line.endswith("context 65536 tokens; 31.5 tokens/s alone, 96.2 by 4 clients together")
