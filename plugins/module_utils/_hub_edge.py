@@ -46,10 +46,12 @@ class Closed(Interrupted):
 
 @dataclasses.dataclass(frozen=True)
 class HubAccess:
-    """How to reach the hub.
+    """How to reach the hub, and the peers that are asked before it.
 
     :param proxies: as of :func:`urllib.request.getproxies`.
     :param stall_s: seconds without a byte after which a connection is given up.
+    :param ssh_key_file: private key for peers; empty: those of root.
+    :param ssh_known_hosts_file: host keys of peers; empty: those that root knows.
     """
 
     endpoint: str
@@ -57,6 +59,8 @@ class HubAccess:
     ca_bundle: str = ""
     proxies: t.Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
     stall_s: float = 30.0
+    ssh_key_file: str = ""
+    ssh_known_hosts_file: str = ""
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

@@ -59,6 +59,8 @@ class ModelOptions:
     stall_s: int
     patience_s: int
     poll_s: int
+    ssh_key_file: str = ""
+    ssh_known_hosts_file: str = ""
 
     def access(self) -> HubAccess:
         """Return how to reach the hub."""
@@ -67,7 +69,15 @@ class ModelOptions:
             raise KproError(f"endpoint {endpoint!r}", "it is not an http or https address", "Correct hf_model__endpoint")
         if self.ca_bundle and not os.path.isfile(self.ca_bundle):
             raise KproError(self.ca_bundle, "there is no such file on the target", "Correct hf_model__ca_bundle")
-        return HubAccess(endpoint.rstrip("/"), self.token, self.ca_bundle, urllib.request.getproxies(), float(self.stall_s))
+        return HubAccess(
+            endpoint.rstrip("/"),
+            self.token,
+            self.ca_bundle,
+            urllib.request.getproxies(),
+            float(self.stall_s),
+            self.ssh_key_file,
+            self.ssh_known_hosts_file,
+        )
 
     def job(self) -> LongJob:
         """Return the job for this very question; the same question finds the same unit."""

@@ -93,7 +93,7 @@ def source_of(address: str, folder: str, access: HubAccess) -> Source:
     if address.startswith(("http://", "https://")):
         return MirrorSource(address, folder, access)
     if _SSH.fullmatch(address):
-        return PeerSource(address, folder, access.stall_s)
+        return PeerSource(address, folder, access)
     raise KproError(f"source {address!r}", "it is no absolute path, ssh:// or http(s):// address", "Correct hf_model__sources")
 
 
@@ -160,17 +160,19 @@ class MirrorSource:
 
 
 class PeerSource:
-    """Another machine over SSH, with the keys and the known hosts of this one's root user."""
+    """Another machine over SSH, with the given key and known hosts, or those of this one's root user."""
 
-    def __init__(self, address: str, folder: str, stall_s: float) -> None:
+    def __init__(self, address: str, folder: str, access: HubAccess) -> None:
         parts = urlsplit(address)
         base = unquote(parts.path).rstrip("/")
         self._roots = (f"{base}/{folder}", base)
         host = f"{parts.username}@{parts.hostname}" if parts.username else str(parts.hostname)
-        self._stall_s = max(5.0, stall_s)
+        self._stall_s = max(5.0, access.stall_s)
         self._argv = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={int(self._stall_s)}", "-o", "ServerAliveInterval=5"]
         # Several times faster than the default where the processor knows AES, as all in question do.
         self._argv += ["-o", "ServerAliveCountMax=3", "-o", "Ciphers=^aes128-gcm@openssh.com,aes256-gcm@openssh.com"]
+        self._argv += ["-i", access.ssh_key_file, "-o", "IdentitiesOnly=yes"] if access.ssh_key_file else []
+        self._argv += ["-o", f"UserKnownHostsFile={access.ssh_known_hosts_file}"] if access.ssh_known_hosts_file else []
         self._argv += ["-p", str(parts.port)] if parts.port else []
         self._argv += ["--", host]
 

@@ -74,6 +74,14 @@ options:
       - Never ask the hub. O(revision) must be a commit, O(sources) must hold it with its manifest, and nothing else is asked.
     type: bool
     default: false
+  ssh_key_file:
+    description: File on the target with the private key for C(ssh://) sources. Empty means the keys of the target's root user.
+    type: path
+    default: ""
+  ssh_known_hosts_file:
+    description: File on the target with the host keys of C(ssh://) sources. Empty means those that the target's root user knows.
+    type: path
+    default: ""
   endpoint:
     description: Address of the hub. Empty means the environment variable E(HF_ENDPOINT) of the target, or else the public hub.
     type: str
@@ -203,6 +211,8 @@ SPEC: dict[str, t.Any] = {
     "stall_s": {"type": "int", "default": 30},
     "patience_s": {"type": "int", "default": 900},
     "poll_s": {"type": "int", "default": 10},
+    "ssh_key_file": {"type": "path", "default": "", "no_log": False},
+    "ssh_known_hosts_file": {"type": "path", "default": ""},
 }
 
 
