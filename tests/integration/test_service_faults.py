@@ -18,13 +18,12 @@ import time
 import typing as t
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-
 import service_node
-from conftest import ROOT
 from service_node import ENV, MODEL, OTHER_VMID, SCENARIO, VMID, ServiceNode
+
+from conftest import ROOT
 
 pytestmark = pytest.mark.sandbox
 everything = pytest.mark.skipif(not os.environ.get("KPRO_TEST_EVERYTHING"), reason="a larger matrix: set KPRO_TEST_EVERYTHING=1")
@@ -301,8 +300,10 @@ def test_not_enough_memory(node: ServiceNode, name: str) -> None:
 @everything
 def test_weights_do_not_fit(node: ServiceNode) -> None:
     """The main process lives on for minutes; the first rank's error decides, not its end."""
-    oom = "[2026-11-29 12:00:00 TP1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.02 GiB. GPU 1 has a total capacity of 47.53 GiB of which " \
-        "600.00 MiB is free. Process 4711 has 12.30 GiB memory in use."  # fmt: skip
+    oom = (
+        "[2026-11-29 12:00:00 TP1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.02 GiB. GPU 1 has a total capacity of 47.53 GiB of which"
+        " 600.00 MiB is free. Process 4711 has 12.30 GiB memory in use."
+    )
     to_weights = [{"start": {"case": "9b-2x4090", "scale": 0.004, "to": "Load weight end"}}]
     steps = [*to_weights, {"log": "[2026-11-29 12:00:00 TP1] Scheduler hit an exception: Traceback (most recent call last):"}, {"log": oom}]
     ended = run(node, steps)

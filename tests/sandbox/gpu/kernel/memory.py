@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """STAND-IN for the driver's account of GPU memory: who connects to the socket holds memory until the kernel closes the connection.
 
-memory.py SOCKET [TABLE EVENTS]: the first line of a connection is JSON, {"uuid": MIB, ...}. It is answered with "held" once the libraries show it.
+memory.py SOCKET [FOLDER]: the first line of a connection is JSON, {"uuid": MIB, ...}. It is answered with "held" once the libraries show it.
 As with an open device, the end of the process ends it, however it ends, and the PID is the node's, whatever container it comes from.
 """
 
@@ -88,9 +88,9 @@ def serve(path: pathlib.Path, account: Account) -> t.NoReturn:
 def main() -> None:
     path = pathlib.Path(sys.argv[1])
     if sys.argv[2:]:
-        # By itself, for a benchmark without a node: the table as JSON.
-        table, events = pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
-        serve(path, Account(lambda held: kernel.store_at_once(table, json.dumps(held)), events, lambda: 0.0))
+        # By itself, without a node: choices, modules and what the libraries read lie in a folder.
+        kernel.RUN = pathlib.Path(sys.argv[2])
+        kernel.CONFIG, kernel.PROC = kernel.RUN / "gpu.json", kernel.RUN / "proc"
     serve(path, Account(kernel.show_held, kernel.RUN / "memory.events", lambda: float(kernel.config().get("teardown_s", 0))))
 
 
