@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import service_node
-from service_node import ENV, MODEL, OTHER_VMID, SCENARIO, VMID, ServiceNode
+from service_node import ENV, MODEL, OTHER_VMID, PORT, SCENARIO, VMID, ServiceNode
 
 from conftest import ROOT
 
@@ -33,7 +33,6 @@ GPUS = ("GPU-5a4d1c0e-7b6f-4f43-9d2a-3c1e8f60a641", "GPU-e3b7f2d9-0c58-4a1b-8e94
 HOLDS = dict.fromkeys(GPUS, 41_000)
 # A little, so that those who must survive are holders of both GPUs and none that disturbs.
 LITTLE = dict.fromkeys(GPUS, 90)
-PORT = 30000
 FOREIGN = "/srv/light/foreign.json"
 
 FIRST_LINES: list[dict[str, t.Any]] = [{"start": {"case": "9b-2x4090", "scale": 0.004, "to": "Mamba Cache is allocated"}}]
@@ -105,9 +104,9 @@ class Running:
         return Ended(self.process.returncode, output, result, failures, time.monotonic() - self.began)
 
 
-@pytest.fixture(scope="module", params=os.environ.get("KPRO_TEST_SUITES", "trixie").split(",")[:1])
-def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceNode]:
-    started = service_node.start(f"service-{request.param}", tmp_path_factory.mktemp("service"))
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceNode]:
+    started = service_node.start(f"service{os.environ.get('PYTEST_XDIST_WORKER', '')}", tmp_path_factory.mktemp("service"))
     yield started
     if not os.environ.get("KPRO_TEST_KEEP_NODE"):
         service_node.stop(started)

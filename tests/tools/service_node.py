@@ -9,6 +9,7 @@ Standard library only. What is provisioned is kept as a layer, so that it is mad
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import inspect
 import json
@@ -26,6 +27,7 @@ import lanes
 from plain_node import ROOT, SANDBOX, inventory_of, port_of
 
 VMID, OTHER_VMID = 201, 202
+PORT = 30000
 VERSION = "580.173.02"
 ENV = "/opt/kpro-llm/sglang/light"
 SCENARIO = "/srv/light/scenario.json"
@@ -49,6 +51,8 @@ class ServiceNode:
 
     name: str
     folder: Path
+    port: int
+    vmid: int = VMID
 
     @property
     def inventory(self) -> Path:
@@ -61,10 +65,10 @@ class ServiceNode:
             raise AssertionError(f"{command}: rc {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def inside(self, command: str, *, check: bool = True, stdin: str | None = None, vmid: int = VMID) -> str:
+    def inside(self, command: str, *, check: bool = True, stdin: str | None = None, vmid: int = 0) -> str:
         """Run a line in a container's shell as root; it must hold no single quote."""
         assert "'" not in command
-        return self.run(f"lxc-attach -n {vmid} --clear-env -- sh -c '{command}'", check=check, stdin=stdin)
+        return self.run(f"lxc-attach -n {vmid or self.vmid} --clear-env -- sh -c '{command}'", check=check, stdin=stdin)
 
     def ansible(self, program: str, *arguments: object) -> list[str]:
         """Return the command of an Ansible program on the newest lane, with this node's inventory."""
@@ -84,11 +88,10 @@ class ServiceNode:
         assert found, done.stdout + done.stderr
         return {**json.JSONDecoder().raw_decode(found[2])[0], "failed": found[1] in ("FAILED", "UNREACHABLE")}
 
-    def wait_until_up(self, vmid: int = VMID) -> None:
+    def wait_until_up(self, vmid: int = 0) -> None:
         """Wait until a container's systemd has booted."""
-        self.run(
-            f"for i in $(seq 200); do lxc-attach -n {vmid} -- systemctl is-system-running 2>/dev/null | grep -Eq 'running|degraded' && exit; sleep 0.2; done; exit 1"
-        )
+        asked = f"lxc-attach -n {vmid or self.vmid} -- systemctl is-system-running 2>/dev/null | grep -Eq 'running|degraded'"
+        self.run(f"for i in $(seq 200); do {asked} && exit; sleep 0.2; done; exit 1")
 
     def reboot(self) -> None:
         """Reboot the node; returns once it answers again, with its container up."""
@@ -99,7 +102,7 @@ class ServiceNode:
             answer = self.run("cat /proc/sys/kernel/random/boot_id", check=False).strip()
             if answer and answer != before:
                 self.run("systemctl is-system-running --wait", check=False)
-                self.run(f"pct status {VMID} | grep -q running || pct start {VMID}")
+                self.run(f"pct status {self.vmid} | grep -q running || pct start {self.vmid}")
                 return self.wait_until_up()
         raise AssertionError("the node did not come back")
 
@@ -114,13 +117,15 @@ def layer_key() -> str:
 def start(name: str, folder: Path) -> ServiceNode:
     """Start a node, from the layer if there is one, and put the light engine of this checkout into its container."""
     key = layer_key()
-    if subprocess.run([SANDBOX, "layer", "has", key], check=False, capture_output=True).returncode:
-        base = f"{name}-base"
-        node = _up(base, folder)
-        _provision(node)
-        subprocess.run([SANDBOX, "layer", "save", base, key], check=True)
-        subprocess.run([SANDBOX, "down", base], check=False, capture_output=True)
-    node = _up(name, folder, "--layer", key)
+    # Test files may run side by side: one makes the layer, the others wait for it.
+    with open(os.path.join(tempfile.gettempdir(), "kpro-service-layer.lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if subprocess.run([SANDBOX, "layer", "has", key], check=False, capture_output=True).returncode:
+            base = f"{name}-base"
+            _provision(up(base, folder))
+            subprocess.run([SANDBOX, "layer", "save", base, key], check=True)
+            subprocess.run([SANDBOX, "down", base], check=False, capture_output=True)
+    node = up(name, folder, "--layer", key)
     node.run(f"pct status {VMID} | grep -q running || pct start {VMID}")
     node.wait_until_up()
     put_engine(node)
@@ -137,16 +142,19 @@ def put_engine(node: ServiceNode, env: str = ENV, version: str = "0.5.23") -> No
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, _LIGHT / "install", f"{folder}/{Path(env).name}", "--version", version], check=True)
         pack = subprocess.Popen(["tar", "-C", folder, "--owner=0", "--group=0", "-cf", "-", Path(env).name], stdout=subprocess.PIPE)
-        line = f"lxc-attach -n {VMID} -- sh -c 'mkdir -p {Path(env).parent} && rm -rf {env} && tar -C {Path(env).parent} -xf -'"
+        line = f"lxc-attach -n {node.vmid} -- sh -c 'mkdir -p {Path(env).parent} && rm -rf {env} && tar -C {Path(env).parent} -xf -'"
         subprocess.run([SANDBOX, "ssh", node.name, "--", line], stdin=pack.stdout, check=True)
         assert pack.wait() == 0
 
 
-def _up(name: str, folder: Path, *options: str) -> ServiceNode:
+def up(name: str, folder: Path, *options: str, vmid: int = VMID) -> ServiceNode:
+    """Start a node with nothing on it but what the image or a layer has."""
     subprocess.run([SANDBOX, "up", name, *options], check=True)
     status = json.loads(subprocess.run([SANDBOX, "status", name, "--json"], capture_output=True, text=True, check=True).stdout)
-    node = ServiceNode(name, folder)
-    node.inventory.write_text(json.dumps(inventory_of(port_of(status))), encoding="utf-8")
+    node = ServiceNode(name, folder, port_of(status), vmid)
+    inventory: dict[str, t.Any] = inventory_of(node.port)
+    inventory["all"]["hosts"]["container"].update(pct_vmid=vmid, proxmox_vmid=vmid)
+    node.inventory.write_text(json.dumps(inventory), encoding="utf-8")
     return node
 
 
