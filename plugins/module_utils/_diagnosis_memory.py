@@ -14,6 +14,11 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils._diagnosis import Case, Diagnosis, gib
 
 _FRACTION = "--mem-fraction-static"
+# The few changes that help, said once. How far each has to go is for the plan to compute (see _diagnosis_plan).
+_LESS_STATE = "a smaller max_running_requests (8 for the 27B on 48 GB), mamba_ssm_dtype bfloat16, or fewer draft tokens"
+_LESS_WEIGHT = "quantised weights, or more GPUs (tp_size)"
+_LESS_GRAPH = "a smaller cuda_graph_max_bs"
+_FREE_FIRST = "Free the GPUs of other processes, then start again"
 
 
 def _fraction(case: Case) -> float | None:
@@ -41,7 +46,7 @@ def two_fractions_fail(case: Case) -> Diagnosis | None:
     return Diagnosis(
         "no_fraction_fits",
         f"no {_FRACTION} can work: at {low:.2f} the pools could not be set up, at {high:.2f} too little was left for graphs",
-        "Reduce context_length or max_running_requests, use a smaller cuda_graph_max_bs, quantised weights, or more GPUs",
+        f"Something else has to shrink: a shorter context_length, {_LESS_STATE}, {_LESS_GRAPH}, {_LESS_WEIGHT}",
         tuple(text.splitlines()[-1] for _value, text in (*early, *late)),
     )
 
@@ -62,7 +67,7 @@ def unbalanced(case: Case) -> Diagnosis | None:
     return Diagnosis(
         "gpu_unbalanced",
         "free memory differs by more than 10 % between the GPUs before loading: another process holds one of them, or the cards are unlike",
-        "Look at the GPUs' memory on the node (status playbook), free it, or choose equal GPUs",
+        f"Look at the GPUs' memory on the node (kpro.llm.gpu_info). {_FREE_FIRST}, or choose equal GPUs",
         (line,),
         confidence="likely",
     )
@@ -92,7 +97,7 @@ def advice_already_met(case: Case) -> Diagnosis | None:
         return Diagnosis(
             "hybrid_state_pool_too_large",
             f"the message's advice (above {minimum:g}) is already met by {fraction:g}, so it is not the weights: the state pool{pool} does not fit",
-            "Set a smaller max_mamba_cache_size (--max-mamba-cache-size) or max_running_requests, or mamba_ssm_dtype bfloat16",
+            f"Set a smaller max_mamba_cache_size (--max-mamba-cache-size), {_LESS_STATE}",
             (found.string,),
             "lower",
         )
@@ -100,16 +105,16 @@ def advice_already_met(case: Case) -> Diagnosis | None:
         return Diagnosis(
             "weights_too_large",
             f"the loaded weights leave nothing for the KV cache: {minimum:g} of the card would be needed, more than the 0.92 that leaves room for graphs",
-            "Drop speculation, use quantised weights, or more GPUs (tp_size)",
+            f"Drop speculation, or use {_LESS_WEIGHT}",
             (found.string,),
         )
-    return Diagnosis(
-        "fraction_too_low",
-        f"the loaded weights leave no memory for the KV cache at {_FRACTION} {'(default)' if fraction is None else fraction}; {minimum:g} is needed",
-        f"Raise mem_fraction_static above {minimum:g}; a hybrid model's state pool needs more than that",
-        (found.string,),
-        "raise",
-    )
+    at = "(default)" if fraction is None else fraction
+    return _fraction_too_low(f"the loaded weights leave no memory for the KV cache at {_FRACTION} {at}; {minimum:g} is needed", f"{minimum:g}", (found.string,))
+
+
+def _fraction_too_low(cause: str, least: str, evidence: tuple[str, ...]) -> Diagnosis:
+    remedy = f"Raise mem_fraction_static above {least} (the state pool of a hybrid model needs more than that), or use {_LESS_WEIGHT}"
+    return Diagnosis("fraction_too_low", cause, remedy, evidence, "raise")
 
 
 def hybrid_state(case: Case) -> Diagnosis | None:
@@ -123,7 +128,7 @@ def hybrid_state(case: Case) -> Diagnosis | None:
     return Diagnosis(
         "hybrid_state_pool_too_large",
         f"not one slot of the state pool fits beside the weights{words}",
-        "Raise mem_fraction_static or free GPU memory; lowering it makes this worse. A smaller max_running_requests helps too",
+        f"Raise mem_fraction_static or free GPU memory; lowering it makes this worse. What helps too: {_LESS_STATE}",
         (line,),
         "raise",
     )
@@ -154,26 +159,19 @@ def not_enough_memory(case: Case) -> Diagnosis | None:
     evidence = tuple(text for text in (case.line(r"Max running requests is reset to"), line) if text)
     if free and total and free < total - 2:
         words = f"only {gib(free)} of {gib(total)} were free before loading: another process holds GPU memory"
-        return Diagnosis("gpu_occupied", words, "Free the GPUs, then start again", evidence, confidence="likely")
+        return Diagnosis("gpu_occupied", words, _FREE_FIRST, evidence, confidence="likely")
     if free is None or after is None or fraction is None:
         return _not_enough_unquantified(case, evidence)
     rest = after - free * (1 - fraction)
     sum_words = f"{gib(after)} free after loading - {gib(free)} x (1 - {fraction:g}) = {rest:.1f} GiB"
     if rest <= 0:
-        least = 1 - after / free
-        return Diagnosis(
-            "fraction_too_low",
-            f"the weights leave no memory for pools ({sum_words})",
-            f"Raise mem_fraction_static above {least:.3f}, or use quantised weights or more GPUs",
-            evidence,
-            "raise",
-        )
+        return _fraction_too_low(f"the weights leave no memory for pools ({sum_words})", f"{1 - after / free:.3f}", evidence)
     demand = _state_demand(case)
     need = f", the state of {demand[1]} needs {gib(demand[0])}" if demand else ""
     return Diagnosis(
         "hybrid_state_pool_too_large" if demand else "pools_too_large",
         f"the pools do not fit into the {rest:.1f} GiB that are left for them ({sum_words}){need}",
-        "Set a smaller max_running_requests (8 for the 27B on 48 GB), mamba_ssm_dtype bfloat16, or fewer draft tokens. The message's own advice hardly helps",
+        f"Set {_LESS_STATE}. The message's own advice hardly helps",
         evidence,
         "lower",
         "certain" if demand and demand[0] > rest else "likely",
@@ -186,7 +184,7 @@ def _not_enough_unquantified(case: Case, evidence: tuple[str, ...]) -> Diagnosis
     return Diagnosis(
         "hybrid_state_pool_too_large" if implicit else "pools_too_large",
         f"the KV cache got no memory{words}",
-        "Set max_running_requests explicitly and small (8), or mamba_ssm_dtype bfloat16; check that the GPUs were empty before the start",
+        f"Set {_LESS_STATE}, explicitly; check that the GPUs were empty before the start",
         evidence,
         "lower",
         "likely",
@@ -256,7 +254,7 @@ def graph_capture(case: Case) -> Diagnosis | None:
     return Diagnosis(
         "graph_capture_oom",
         f"out of memory in graph capture{sums}: the pools left too little",
-        f"Lower mem_fraction_static{to}, or set a smaller cuda_graph_max_bs",
+        f"Lower mem_fraction_static{to}, or set {_LESS_GRAPH}",
         (line,),
         "lower",
     )
@@ -279,7 +277,7 @@ def load_or_serve_oom(case: Case) -> Diagnosis | None:
     return Diagnosis(
         "rank_died_main_alive" if alive else "load_oom",
         f"{who}CUDA out of memory while the weights were loaded{held}{still}",
-        "Look for other holders of GPU memory first; else the model is too large for these GPUs (quantised weights, more GPUs)",
+        f"Look for other holders of GPU memory first; else the model is too large for these GPUs: {_LESS_WEIGHT}",
         (line,),
         confidence="certain" if other or alive else "likely",
     )

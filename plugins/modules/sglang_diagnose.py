@@ -29,6 +29,8 @@ options:
     description:
       - Facts around the log, for example C(args) (engine options), C(engine_version), C(driver), C(torch_version_cuda), C(unit) (properties of
         systemd), C(samples) (the unit over time), C(gpu_total_gib), C(model_facts), C(env).
+      - With C(model_path) (or C(model_config)), C(gpu_memory_mib), C(engine_version) and C(args), the sum of a memory error is that of
+        M(kpro.llm.sglang_plan), and the remedy says how far which option has to go.
       - Keys that are not known are accepted.
     type: dict
     default: {}
@@ -92,8 +94,8 @@ action:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._diagnose import diagnose
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._explain import explain
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._service_text import without_secrets
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
@@ -109,7 +111,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
 def main_result(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
     """Read the log, find the cause."""
     lines, context = _material(params)
-    values = diagnose(lines, context).as_dict()
+    values = explain(lines, context).as_dict()
     values["evidence"] = [without_secrets(line) for line in values["evidence"]]
     return {"changed": False, **values}
 

@@ -154,8 +154,8 @@ import time
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._chat import QUESTION_SPEC, answer_pattern
-from ansible_collections.kpro.llm.plugins.module_utils._diagnose import diagnose
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._explain import explain
 from ansible_collections.kpro.llm.plugins.module_utils._good_run import good_run
 from ansible_collections.kpro.llm.plugins.module_utils._http_client import HttpClient, connect_address
 from ansible_collections.kpro.llm.plugins.module_utils._memory_events import read_memory_events, since
@@ -265,7 +265,7 @@ def _failure(loss: tuple[str, str], outcome: Outcome, params: dict[str, t.Any], 
         "level": outcome.attempt.reached,
         "port": params["port"],
     }
-    finding = diagnose(outcome.log.lines, context)
+    finding = explain(outcome.log.lines, context)
     # Another start belongs to whoever made it.
     stop = params["on_failure"] == "stop" and loss[0] != "identity_changed"
     if stop:

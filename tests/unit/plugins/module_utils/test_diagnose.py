@@ -13,6 +13,8 @@ import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._diagnose import diagnose
 from ansible_collections.kpro.llm.plugins.module_utils._diagnosis import Case
+from ansible_collections.kpro.llm.plugins.module_utils._explain import explain
+from ansible_collections.kpro.llm.plugins.module_utils._plan_models import config_of
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CASES = [json.loads(line) for line in (FIXTURES / "sglang_failure_cases.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -171,3 +173,53 @@ def test_the_kernels_count_decides_about_a_kill_for_memory(context: dict[str, t.
     lines = ["Load weight begin. avail mem=46.9 GB", "Subprocess scheduler_0 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup..."]
     assert diagnose(lines, context).class_ == "ram_kill"
     assert diagnose(lines, {"unit": {"result": "signal"}, "memory_events": {"oom_kill": 0}}).class_ == "child_killed"
+
+
+SEED_LINES = [
+    "Max running requests is reset to 48 for speculative decoding.",
+    "[2026-11-29 12:00:00 TP0] Load weight begin. avail mem=46.90 GB",
+    "[2026-11-29 12:00:00 TP0] Load weight end. type=Qwen3_5ForConditionalGeneration, avail mem=21.26 GB, mem usage=25.61 GB.",
+    "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: 0.85",
+]
+SEED_FACTS: dict[str, t.Any] = {
+    "gpu_memory_mib": [49140, 49140],
+    "engine_version": "0.5.9",
+    "args": {
+        "tp_size": 2,
+        "context_length": 65536,
+        "mem_fraction_static": 0.85,
+        "speculative_algorithm": "NEXTN",
+        "speculative_num_steps": 3,
+        "speculative_eagle_topk": 1,
+        "speculative_num_draft_tokens": 4,
+    },
+}
+
+
+def test_the_sum_and_how_far_an_option_has_to_go_are_those_of_the_plan() -> None:
+    found = explain(SEED_LINES, {**SEED_FACTS, "model_config": config_of("Qwen/Qwen3.6-27B")})
+    assert found.class_ == "hybrid_state_pool_too_large" and found.direction == "lower"
+    assert "Rest 14.22 - copies 13.76 - slots 3.44 = -2.98 GiB for the cache" in found.cause
+    assert found.remedy.startswith("Computed: set max_running_requests from 48 (implicit) to 8 (then OK: 372,1")
+    assert found.remedy.count("max_running_requests from") == 1
+
+
+def test_what_the_plan_says_would_have_fitted_points_elsewhere() -> None:
+    facts = {**SEED_FACTS, "args": {**SEED_FACTS["args"], "max_running_requests": 8}, "model_config": config_of("Qwen/Qwen3.6-27B")}
+    found = explain(SEED_LINES[1:], facts)
+    assert "By the plan it would have fitted" in found.cause and "something else held memory" in found.cause
+
+
+@pytest.mark.parametrize("lacking", ["gpu_memory_mib", "engine_version", "args", "model_config"])
+def test_without_a_fact_of_the_plan_the_log_speaks_alone(lacking: str, tmp_path: Path) -> None:
+    facts = {**SEED_FACTS, "model_config": config_of("Qwen/Qwen3.6-27B"), "model_path": str(tmp_path)}
+    del facts[lacking]
+    found = explain(SEED_LINES, facts)
+    assert "By the plan" not in found.cause and found.remedy == diagnose(SEED_LINES, facts).remedy
+
+
+def test_the_models_config_is_read_from_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config_of("Qwen/Qwen3.6-27B")), encoding="utf-8")
+    assert "By the plan" in explain(SEED_LINES, {**SEED_FACTS, "model_path": str(tmp_path)}).cause
+    (tmp_path / "config.json").write_text("{", encoding="utf-8")
+    assert "By the plan" not in explain(SEED_LINES, {**SEED_FACTS, "model_path": str(tmp_path)}).cause
