@@ -30,6 +30,7 @@ PATHS = [
     "/nodes/{node}/lxc/{vmid}/config",
     "/nodes/{node}/lxc/{vmid}/pending",
     "/nodes/{node}/lxc/{vmid}/interfaces",
+    "/nodes/{node}/lxc/{vmid}/migrate",
     "/nodes/{node}/lxc/{vmid}/resize",
     "/nodes/{node}/lxc/{vmid}/status",
     "/nodes/{node}/lxc/{vmid}/status/current",
@@ -57,8 +58,20 @@ KEEP = (
 
 NODE = {"type": "string", "format": "pve-node"}
 VMID = {"type": "integer", "format": "pve-vmid", "minimum": 100, "maximum": 999999999}
-# The dump holds no virtual machine paths; these two are asked only to find a GPU that a machine claims by hostpci.
+# The dump holds no virtual machine paths; these two are asked only to find a GPU that a machine claims by hostpci. Nor has it
+# vzdump, of which only what the stand-in does is declared.
 EXTRA = {
+    "/nodes/{node}/vzdump": {
+        "POST": {
+            "properties": {
+                "node": {**NODE, "optional": 1},
+                "vmid": {"type": "string", "format": "pve-vmid-list", "optional": 1},
+                "storage": {"type": "string", "format": "pve-storage-id", "optional": 1},
+                "mode": {"type": "string", "enum": ["snapshot", "suspend", "stop"], "optional": 1, "default": "snapshot"},
+                "compress": {"type": "string", "enum": ["0", "1", "gzip", "lzo", "zstd"], "optional": 1, "default": "0"},
+            }
+        }
+    },
     "/nodes/{node}/qemu": {"GET": {"properties": {"node": NODE, "full": {"type": "boolean", "optional": 1}}}},
     "/nodes/{node}/qemu/{vmid}/config": {"GET": {"properties": {"node": NODE, "vmid": VMID, "current": {"type": "boolean", "optional": 1, "default": 0}}}},
 }

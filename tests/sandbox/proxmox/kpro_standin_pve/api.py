@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from . import schema
+from . import cluster, schema
 from .errors import ApiError, failed
 from .node import Node
 from .routes import HANDLERS, Request, not_provided
@@ -24,6 +24,8 @@ MODULES = (
     ("/nodes/{node}/lxc/{vmid}/status", "lifecycle"),
     ("/nodes/{node}/lxc/{vmid}/interfaces", "guest_api"),
     ("/nodes/{node}/lxc/{vmid}/resize", "resize"),
+    ("/nodes/{node}/lxc/{vmid}/migrate", "migrate"),
+    ("/nodes/{node}/vzdump", "backup"),
     ("/nodes/{node}/lxc/{vmid}", "lifecycle"),
     ("/nodes/{node}/lxc", "guest_api create"),
     ("/nodes/{node}/startall", "lifecycle"),
@@ -58,6 +60,9 @@ def call(
     if found is None:
         raise ApiError(501, f"Method '{method} {path}' not implemented")
     handler = handler_of(found, path)
+    other = cluster.members(node).get(found.bound.get("node", ""))
+    if other is not None and other.name != node.name:
+        return cluster.proxy(other, method, path, parameters, echo)
     _check_node(node, found.bound.get("node"))
     checked = schema.validate(found, parameters)
     return handler(Request(replace(node), checked, echo, wait))

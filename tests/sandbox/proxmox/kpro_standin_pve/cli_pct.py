@@ -29,6 +29,7 @@ USAGE = """USAGE: pct <COMMAND> [ARGS] [OPTIONS]
 
        pct enter <vmid> [OPTIONS]
        pct exec <vmid> [<extra-args>] [OPTIONS]
+       pct migrate <vmid> <target> [OPTIONS]
        pct pull <vmid> <path> <destination> [OPTIONS]
        pct push <vmid> <file> <destination> [OPTIONS]
 
@@ -65,6 +66,7 @@ COMMANDS = {
     "config": Command("<vmid> [OPTIONS]", "GET", f"{BASE}/config"),
     "pending": Command("<vmid>", "GET", f"{BASE}/pending"),
     "list": Command("", "GET", "/nodes/localhost/lxc", ()),
+    "migrate": Command("<vmid> <target> [OPTIONS]", "POST", f"{BASE}/migrate", ("vmid", "target")),
     "status": Command("<vmid> [OPTIONS]"),
     "unlock": Command("<vmid>"),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import devices, normalise, storage, store
+from . import cluster, devices, normalise, storage, store
 from .config_file import Config
 from .driver import HotplugError
 from .errors import bad_parameters, failed
@@ -214,5 +214,7 @@ def _mount(node: Node, vmid: str, key: str, text: str) -> str:
 def apply_pending(node: Node, vmid: str) -> None:
     """Apply everything that waited for a stop (after a stop and before a start)."""
     config = store.load(node, vmid)
-    apply_stopped(node, vmid, config, None)
-    store.save(node, vmid, config)
+    # A stop needs no quorum, unless something waits that has to be written.
+    if config.pending.values or cluster.is_quorate(node):
+        apply_stopped(node, vmid, config, None)
+        store.save(node, vmid, config)

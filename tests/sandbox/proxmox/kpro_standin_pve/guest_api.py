@@ -9,10 +9,10 @@ import json
 import os
 from typing import Any
 
-from . import normalise, storage, store, tasks
-from .errors import bad_parameters
+from . import cluster, normalise, storage, store, tasks
+from .errors import ApiError, bad_parameters
 from .node import Node
-from .node_api import cluster_nodes
+from .node_api import cluster_nodes, node_status
 from .routes import Listed, Request, route
 
 MIB = 1024 * 1024
@@ -120,7 +120,7 @@ def get_resources(request: Request) -> list[dict[str, Any]]:
     node, kind = request.node, request.get("type")
     rows: list[dict[str, Any]] = []
     if kind in (None, "vm"):
-        rows += [_guest_row(node, path.parent.parent.name, path.stem, path.parent.name) for path in _guest_files(node)]
+        rows += _guest_rows(node)
     if kind in (None, "storage"):
         rows += [
             {"id": f"storage/{node.name}/{name}", "node": node.name, "storage": name, "type": "storage",
@@ -128,7 +128,30 @@ def get_resources(request: Request) -> list[dict[str, Any]]:
             for name, found in storage.storages(node).items()
         ]  # fmt: skip
     if kind in (None, "node"):
-        rows += [{"id": f"node/{name}", "node": name, "type": "node", "status": _online(node, name)} for name in cluster_nodes(node)]
+        rows += [{"id": f"node/{name}", "node": name, "type": "node", "status": node_status(node, name)} for name in cluster_nodes(node)]
+    return rows
+
+
+def _guest_rows(node: Node) -> list[dict[str, Any]]:
+    """Return all guests. What another member knows of its own is asked there; one that does not answer leaves "unknown"."""
+    files = _guest_files(node)
+    known: dict[tuple[str, str], dict[str, Any]] = {}
+    for name in {path.parent.parent.name for path in files if path.parent.name == "lxc"}:
+        for row in _summaries(node, name):
+            known[name, str(row["vmid"])] = row
+    return [_guest_row(path.parent.parent.name, path.stem, path.parent.name, known) for path in files]
+
+
+def _summaries(node: Node, name: str) -> list[dict[str, Any]]:
+    if name == node.name:
+        return [summary(node, vmid) for vmid in store.container_ids(node)]
+    member = cluster.members(node).get(name)
+    if member is None or not cluster.is_online(node, member):
+        return []
+    try:
+        rows: list[dict[str, Any]] = cluster.proxy(member, "GET", f"/nodes/{name}/lxc", {}, None)
+    except ApiError:
+        return []
     return rows
 
 
@@ -137,29 +160,38 @@ def _guest_files(node: Node) -> list[Any]:
     return sorted((path for path in found if path.parent.name in ("lxc", "qemu-server")), key=lambda path: path.stem)
 
 
-def _guest_row(node: Node, owner: str, vmid: str, folder: str) -> dict[str, Any]:
+def _guest_row(owner: str, vmid: str, folder: str, known: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
     kind = "lxc" if folder == "lxc" else "qemu"
     row: dict[str, Any] = {"id": f"{kind}/{vmid}", "vmid": int(vmid), "type": kind, "node": owner, "status": "unknown"}
-    if owner == node.name and kind == "lxc":
-        found = summary(node, vmid)
+    found = known.get((owner, vmid)) if kind == "lxc" else None
+    if found is not None:
         row |= {key: found[key] for key in ("status", "name", "tags", "lock", "maxmem", "uptime") if key in found}
         row["template"] = int(found.get("template", 0))
     return row
-
-
-def _online(node: Node, name: str) -> str:
-    return "online" if name == node.name else "offline"
 
 
 @route("GET", "/cluster/status")
 def get_cluster_status(request: Request) -> list[dict[str, Any]]:
     """Return the nodes as cluster members (a lone node has no cluster row)."""
     node = request.node
+    if members := cluster.members(node):
+        return _cluster_rows(node, members)
     return [
         {"id": f"node/{name}", "name": name, "type": "node", "nodeid": 0, "level": "", "local": int(name == node.name),
          "online": int(name == node.name), "ip": "127.0.0.1"}
         for name in cluster_nodes(node)
     ]  # fmt: skip
+
+
+def _cluster_rows(node: Node, members: dict[str, cluster.Member]) -> list[dict[str, Any]]:
+    count, quorate = len(members), int(cluster.is_quorate(node))
+    rows: list[dict[str, Any]] = [{"id": "cluster", "name": "kpro-standin", "type": "cluster", "nodes": count, "quorate": quorate, "version": count}]
+    for name, member in members.items():
+        rows.append({
+            "id": f"node/{name}", "name": name, "type": "node", "nodeid": member.number, "level": "", "local": int(name == node.name),
+            "online": int(cluster.is_online(node, member)), "ip": member.address,
+        })  # fmt: skip
+    return rows
 
 
 @route("GET", "/nodes/{node}/tasks")

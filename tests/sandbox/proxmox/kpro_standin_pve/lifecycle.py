@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable
 
-from . import config_api, guest_os, lxc_config, normalise, storage, store
+from . import cluster, config_api, guest_os, lxc_config, normalise, storage, store
 from .config_file import Config
 from .driver import StartError
 from .errors import bad_parameters, failed
@@ -31,6 +31,7 @@ MOUNT_FAILED, REFUSED = 2, 255
 
 def start(node: Node, vmid: str, task: Task, skip_lock: bool = False) -> None:
     """Start a container: lock, pending changes, hook, devices, LXC."""
+    cluster.require_quorum(node)
     with config_lock(node, vmid):
         config = store.load(node, vmid)
         if not skip_lock and config.current.values.get("lock") != "mounted":
@@ -209,6 +210,11 @@ def start_all(request: Request) -> Outcome:
     """Start what has ``onboot``; a failure is logged and not tried again."""
 
     def work(task: Task, node: Node) -> None:
+        if not cluster.is_quorate(node):
+            task.log("waiting for quorum ...")
+            while not cluster.is_quorate(node):
+                time.sleep(1)
+            task.log("got quorum")
         for vmid, delay_s in boot_order(node):
             if node.driver.is_running(node, vmid):
                 continue

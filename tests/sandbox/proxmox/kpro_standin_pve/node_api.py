@@ -10,7 +10,7 @@ import os
 import re
 from typing import Any
 
-from . import config_file, storage, store
+from . import cluster, config_file, storage, store
 from .errors import bad_parameters, failed
 from .node import REPOID, Node
 from .routes import Request, route
@@ -39,8 +39,7 @@ def get_nodes(request: Request) -> list[dict[str, Any]]:
     node = request.node
     rows = []
     for name in cluster_nodes(node):
-        status = "online" if name == node.name else "offline"
-        rows.append({"id": f"node/{name}", "node": name, "type": "node", "status": status, "ssl_fingerprint": ""})
+        rows.append({"id": f"node/{name}", "node": name, "type": "node", "status": node_status(node, name), "ssl_fingerprint": ""})
     return rows
 
 
@@ -49,6 +48,12 @@ def cluster_nodes(node: Node) -> list[str]:
     folder = node.path("/etc/pve/nodes")
     found = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
     return sorted(found | {node.name})
+
+
+def node_status(node: Node, name: str) -> str:
+    """Return "online" or "offline"; a folder that belongs to no member is a node that went long ago."""
+    member = cluster.members(node).get(name)
+    return "online" if name == node.name or (member is not None and cluster.is_online(node, member)) else "offline"
 
 
 @route("GET", "/nodes/{node}/status")

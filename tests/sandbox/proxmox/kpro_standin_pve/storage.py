@@ -52,6 +52,10 @@ class Storage:
         """Tell whether it is in use."""
         return "disable" not in self.options
 
+    def is_on(self, name: str) -> bool:
+        """Tell whether the node of this name has it (``nodes`` in storage.cfg; absent means all)."""
+        return name in self.options.get("nodes", name).split(",")
+
 
 @dataclass(frozen=True)
 class Volume:
@@ -82,6 +86,7 @@ def storages(node: Node) -> dict[str, Storage]:
         else:
             key, _blank, value = line.strip().partition(" ")
             options[key] = value.strip()
+    found = {name: entry for name, entry in found.items() if entry.is_on(node.name)}
     if "local" not in found:
         found["local"] = Storage("local", "dir", dict(UNDECLARED_LOCAL))
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from . import config_file, normalise
+from . import cluster, config_file, normalise
 from .config_file import Config
 from .errors import failed
 from .node import Node
@@ -31,6 +31,7 @@ def load(node: Node, vmid: str) -> Config:
 
 def save(node: Node, vmid: str, config: Config) -> None:
     """Write a configuration whole, so that no reader sees half of it."""
+    cluster.require_quorum(node)
     path = node.config_path(vmid)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")

@@ -56,7 +56,6 @@ DIFFERENT: dict[str, dict[str, dict[tuple[int, ...], str]]] = {
             (2, 3, 4, 5): f"{NOT_CALLED} (snapshots)",
             (11, 12): f"{NOT_CALLED} (pct resize; the API's resize is replayed)",
             (14, 15, 16, 17, 18, 19, 20): f"{NOT_CALLED} (clones)",
-            (21, 22, 23): f"{NOT_CALLED} (migration)",
             (24, 25, 26, 27, 28, 29): f"{NOT_CALLED} (rescan, df, fsck, mount)",
         },
         "pvesh-get": {(19,): OTHER_TEMPLATE, (20, 21, 23): f"{NOT_CALLED} (pvesh ls and usage, bare tables)"},
