@@ -5,14 +5,16 @@
 
 The work runs in a transient systemd unit on the target; the module starts or attaches to it, waits for an event or a few
 seconds, and returns ``finished: false`` with a ``progress`` line. This plugin prints the line and asks again. An
-interrupted playbook leaves the unit running, and the next run attaches to it. Each such module has an action plugin of its
-name that is nothing but this one. PRIVATE: for use in kpro.llm only.
+interrupted playbook leaves the unit running, and the next run attaches to it. A lost connection is no answer: once there was
+contact, it is sought again for a while. Each such module has an action plugin of its name that is nothing but this one. PRIVATE: for use in kpro.llm only.
 """
 
 from __future__ import annotations
 
+import time
 import typing as t
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -20,6 +22,12 @@ from ansible.utils.display import Display
 MAX_STARTS = 3
 
 display = Display()
+
+# A dropped session is back at once, a small node boots in less; a server that takes minutes is worth another run.
+_RECONNECT_S = 90.0
+_PAUSE_S = 2.0
+# Of a module whose process was ended, by SIGKILL or SIGTERM, or whose session was.
+_ENDED_RCS = (137, 143, 255, -9, -15)
 
 
 class LongStep(ActionBase):
@@ -33,8 +41,10 @@ class LongStep(ActionBase):
         result = super().run(tmp, task_vars)
         changed, diff, plan, last, starts = False, None, None, "", 0
         warnings: list[t.Any] = []
+        contact = False
         while True:
-            answer = self._execute_module(module_name=self._task.action, task_vars=task_vars)
+            answer = self._ask(task_vars, contact)
+            contact = True
             changed = changed or bool(answer.get("changed"))
             diff = diff or answer.get("diff")
             plan = plan or answer.get("plan")
@@ -58,6 +68,35 @@ class LongStep(ActionBase):
         if warnings:
             result["warnings"] = warnings
         return result
+
+    def _ask(self, task_vars: dict[str, t.Any] | None, contact: bool) -> dict[str, t.Any]:
+        """Call the module. A call that was cut off is made again, and what it says then is the answer.
+
+        :param contact: the module has answered before, so that a lost connection is news and no wrong address.
+        :raises AnsibleConnectionFailure: if there is no contact, with what became of it.
+        """
+        began, cut = time.monotonic(), ""
+        while True:
+            try:
+                answer = t.cast("dict[str, t.Any]", self._execute_module(module_name=self._task.action, task_vars=task_vars))
+                lost = str(answer.get("msg", "")) if answer.get("unreachable") else ""
+            except AnsibleConnectionFailure as error:
+                answer, lost = {}, str(error)
+            if not lost:
+                if answer.get("rc") not in _ENDED_RCS or answer.get("module_stdout") or cut:
+                    return answer
+                cut = "the module was ended from outside"
+                continue
+            if not contact and not cut:
+                raise AnsibleConnectionFailure(lost)
+            stopped = "is not running" in lost
+            if stopped and cut in ("", "the module was ended from outside"):
+                raise AnsibleConnectionFailure(f"It was stopped while this step waited for it. {lost}")
+            if time.monotonic() - began >= _RECONNECT_S:
+                hint = "What this step waits for goes on there: run the deployment again once it can be reached"
+                raise AnsibleConnectionFailure(f"The connection was lost and did not come back within {_RECONNECT_S:.0f} s. {hint}. {lost}")
+            cut = lost
+            time.sleep(_PAUSE_S)
 
     def _host(self, task_vars: dict[str, t.Any] | None) -> str:
         return self._task.delegate_to or (task_vars or {}).get("inventory_hostname", "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
+from ansible.errors import AnsibleConnectionFailure
 from ansible.playbook.task import Task
 
 from ansible_collections.kpro.llm.plugins.plugin_utils import _long_step as long_step
@@ -15,9 +16,16 @@ from ansible_collections.kpro.llm.plugins.plugin_utils import _long_step as long
 class Target:
     """Answers of a module, one for each call."""
 
-    def __init__(self, *answers: dict[str, t.Any]) -> None:
+    def __init__(self, *answers: dict[str, t.Any] | Exception) -> None:
         self.answers = list(answers)
         self.lines: list[str] = []
+
+    def answer(self) -> dict[str, t.Any]:
+        """Return the next answer, or fail as the connection does."""
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return dict(answer)
 
 
 @pytest.fixture
@@ -25,7 +33,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> t.Callable[[Target], dict[str, t.Any
     def call(target: Target) -> dict[str, t.Any]:
         task = Task.load({"name": "x", "kpro.llm.hf_model": {}})
         action = long_step.LongStep(task, None, None, None, None, None)
-        monkeypatch.setattr(action, "_execute_module", lambda **_options: target.answers.pop(0))
+        monkeypatch.setattr(action, "_execute_module", lambda **_options: target.answer())
+        monkeypatch.setattr(long_step, "_PAUSE_S", 0.0)
         monkeypatch.setattr(long_step.ActionBase, "run", lambda *_arguments: {})
         monkeypatch.setattr(long_step.display, "display", lambda text, **_options: target.lines.append(text))
         return action.run(task_vars={"inventory_hostname": "qwen"})
@@ -52,3 +61,36 @@ def test_a_failure_ends_it(run: t.Callable[[Target], dict[str, t.Any]]) -> None:
     result = run(Target({"changed": True, "finished": False, "progress": "1 %"}, {"failed": True, "msg": "no", "finished": False}))
     assert result["failed"] is True
     assert result["changed"] is True
+
+
+WAITS = {"changed": False, "finished": False, "progress": "x"}
+CUT = {"failed": True, "msg": "MODULE FAILURE", "rc": 137, "module_stdout": "", "module_stderr": ""}
+GONE = AnsibleConnectionFailure("Failed to connect to the host via ssh: Connection refused")
+STOPPED = AnsibleConnectionFailure("Container 129 is not running on kpro5. Start it there with 'pct start 129'")
+
+
+def test_a_dropped_connection_is_sought_again(run: t.Callable[[Target], dict[str, t.Any]]) -> None:
+    """A rebooted node refuses for a while, then its container is not up yet; then the module says what became of its start."""
+    target = Target(WAITS, GONE, GONE, STOPPED, {"failed": True, "msg": "the container was booted again", "reason": "x"})
+    assert run(target)["msg"] == "the container was booted again"
+
+
+@pytest.mark.parametrize("answers", [(WAITS, STOPPED), (WAITS, CUT, STOPPED)])
+def test_a_stopped_container_is_not_waited_for(run: t.Callable[[Target], dict[str, t.Any]], answers: tuple[t.Any, ...]) -> None:
+    with pytest.raises(AnsibleConnectionFailure, match=r"while this step waited for it\. Container 129 is not running"):
+        run(Target(*answers, {"finished": True}))
+
+
+def test_without_contact_nothing_is_sought(run: t.Callable[[Target], dict[str, t.Any]]) -> None:
+    with pytest.raises(AnsibleConnectionFailure, match="Connection refused"):
+        run(Target(GONE, {"finished": True}))
+
+
+def test_a_module_that_is_ended_twice_has_failed(run: t.Callable[[Target], dict[str, t.Any]]) -> None:
+    assert run(Target(WAITS, CUT, CUT))["rc"] == 137
+
+
+def test_the_search_for_contact_ends(run: t.Callable[[Target], dict[str, t.Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_step, "_RECONNECT_S", 0.0)
+    with pytest.raises(AnsibleConnectionFailure, match=r"did not come back within 0 s\. What this step waits for goes on there"):
+        run(Target(WAITS, GONE, {"finished": True}))
