@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -24,7 +25,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import Hub, Hub
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._long_job import LongJob
 from ansible_collections.kpro.llm.plugins.module_utils._model_plan import Present, check_space, files_to_check, plan_changes
-from ansible_collections.kpro.llm.plugins.module_utils._model_sources import manifest_of, source_of
+from ansible_collections.kpro.llm.plugins.module_utils._model_sources import Source, manifest_of, part_of, source_of
 from ansible_collections.kpro.llm.plugins.module_utils._model_transfer_edge import TransferSettings
 from ansible_collections.kpro.llm.plugins.module_utils._model_worker import Job
 
@@ -172,7 +173,7 @@ def describe(options: ModelOptions) -> dict[str, t.Any]:
     def read(file: RemoteFile, start: int, end: int) -> bytes:
         if file.path in here:
             return store.read_part(os.path.join(snapshot.path, file.path), start, end)
-        return _asked(lambda: hub.read(commit, file.path, start, end))
+        return _part(options, hub, snapshot, file, start, end)
 
     config = next((file for file in files if file.path == CONFIG_NAME), None)
     if config is None:
@@ -212,9 +213,23 @@ def _commit(options: ModelOptions, hub: Hub) -> str:
     return _asked(lambda: hub.commit(options.revision))
 
 
+def _sources(options: ModelOptions, snapshot: store.Snapshot) -> list[Source]:
+    return [source_of(address, os.path.basename(snapshot.path), options.access()) for address in options.sources]
+
+
+def _part(options: ModelOptions, hub: Hub, snapshot: store.Snapshot, file: RemoteFile, start: int, end: int) -> bytes:
+    """Return a part of a file from the first source that has it, else from the hub. Only the download checks contents."""
+    for source in _sources(options, snapshot):
+        with contextlib.suppress(Interrupted):
+            return part_of(source, file.path, start, end)
+    if options.offline:
+        raise KproError(f"{file.path} of model {options.repository}", "no source has it, and the hub is not to be asked", "Give a store that holds it")
+    return _asked(lambda: hub.read(snapshot.commit, file.path, start, end))
+
+
 def _files(options: ModelOptions, hub: Hub, snapshot: store.Snapshot) -> t.Sequence[RemoteFile]:
     """Return all files of the commit, from the hub; only if that does not answer, as another source has them written down."""
-    sources = [source_of(address, os.path.basename(snapshot.path), options.access()) for address in options.sources]
+    sources = _sources(options, snapshot)
     if not options.offline:
         try:
             return _asked(lambda: hub.files(snapshot.commit))

@@ -329,12 +329,16 @@ def test_a_token_opens_a_gated_model_and_is_seen_nowhere(world: World) -> None:
     assert all(one["authorization"] for one in world.requests() if "/resolve/" in one["path"])
 
 
-def test_the_shape_is_known_before_the_weights_are_fetched(world: World) -> None:
+def put_model_with_a_shape(world: World) -> None:
     header = json.dumps({"a": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, "__metadata__": {"format": "pt"}}).encode()
     (world.models / REPOSITORY).mkdir(parents=True)
     (world.models / REPOSITORY / "config.json").write_text('{"model_type": "tiny"}')
     body = len(header).to_bytes(8, "little") + header
     (world.models / REPOSITORY / "model.safetensors").write_bytes(body + bytes(12) + bytes(4 * MIB))
+
+
+def test_the_shape_is_known_before_the_weights_are_fetched(world: World) -> None:
+    put_model_with_a_shape(world)
     result = world.call(only="config")
     assert not result["changed"]
     assert result["config"] == {"model_type": "tiny"}
@@ -345,6 +349,24 @@ def test_the_shape_is_known_before_the_weights_are_fetched(world: World) -> None
     world.forget_requests()
     assert world.call(only="config", revision=commit)["weights"]["tensors"] == 1
     assert world.requests() == []
+
+
+def test_the_shape_is_read_from_a_source_before_the_hub_is_asked_for_it(world: World, tmp_path: Path) -> None:
+    put_model_with_a_shape(world)
+    commit = world.run()["commit"]
+    here = world.call(only="config", revision=commit)
+    there = {"only": "config", "revision": commit, "store": str(tmp_path / "other")}
+    world.forget_requests()
+    shape = world.call(sources=["/nowhere", str(world.store)], **there)
+    assert (shape["config"], shape["weights"], shape["size_bytes"]) == (here["config"], here["weights"], here["size_bytes"])
+    assert not any("/resolve/" in one["path"] for one in world.requests())
+    world.forget_requests()
+    assert world.call(sources=[str(world.store)], offline=True, **there)["weights"] == here["weights"]
+    assert world.requests() == []
+    os.unlink(f"{here['path']}/config.json")
+    assert world.call(sources=[str(world.store)], **there)["config"] == here["config"]
+    with pytest.raises(Failed, match=r"config\.json of model org/model: no source has it"):
+        world.call(sources=[str(world.store)], offline=True, **there)
 
 
 def test_a_failure_is_reported_once_and_the_next_run_starts_anew(world: World) -> None:
