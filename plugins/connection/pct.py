@@ -65,6 +65,7 @@ options:
       - name: pct_node_privilege
 """
 
+import os
 import secrets
 import shlex
 
@@ -89,6 +90,8 @@ class Connection(SSHConnection):
     def exec_command(self, cmd, in_data=None, sudoable=True):
         """Run ``cmd`` by the container's shell; exit codes 0 to 255 and both streams are the command's own."""
         entry = self._entry()
+        if in_data is None and pct.holds_the_session(to_text(cmd)):
+            raise AnsibleError(pct.background_sentence(entry.vmid))
         mark = f"kpro.llm.pct {secrets.token_hex(8)} ended with 255"
         display.vvv(f"container {entry.vmid}: {to_text(cmd)}", host=self._node_name())
         command = pct.remote_command(entry, to_text(cmd, errors="surrogate_or_strict"), mark)
@@ -97,12 +100,17 @@ class Connection(SSHConnection):
         evidence = pct.entry_failed(entry, rc, stderr)
         if evidence:
             raise AnsibleConnectionFailure(self._why_unreachable(entry, evidence))
+        broken = pct.quoting_sentence(entry.vmid, rc, stderr)
+        if broken:
+            display.warning(broken)
         return rc, stdout, stderr
 
     def put_file(self, in_path, out_path):
         """Copy a file of the controller into the container, in pieces that a retry of the connection may repeat."""
+        self._refuse_relative(out_path)
         target = shlex.quote(out_path)
         try:
+            self._tell_size(os.path.getsize(to_bytes(in_path, errors="surrogate_or_strict")))
             with open(to_bytes(in_path, errors="surrogate_or_strict"), "rb") as source:
                 offset = 0
                 while True:
@@ -120,6 +128,7 @@ class Connection(SSHConnection):
 
     def fetch_file(self, in_path, out_path):
         """Copy a file of the container to the controller, in pieces."""
+        self._refuse_relative(in_path)
         source = shlex.quote(in_path)
         with open(to_bytes(out_path, errors="surrogate_or_strict"), "wb") as target:
             offset = 0
@@ -130,6 +139,19 @@ class Connection(SSHConnection):
                 offset += len(piece)
                 if len(piece) < PIECE_BYTES:
                     return
+
+    def _refuse_relative(self, path: str) -> None:
+        problem = pct.path_problem(self._entry().vmid, path)
+        if problem:
+            raise AnsibleError(f"failed to transfer a file: {problem}")
+
+    def _tell_size(self, size_bytes: int) -> None:
+        if size_bytes > PIECE_BYTES:
+            pieces = -(-size_bytes // PIECE_BYTES)
+            display.v(
+                f"Sends {size_bytes / 1e9:.1f} GB in {pieces} pieces on standard input, at the speed of ssh; 'pct push' would end with 0 if it failed",
+                host=self._node_name(),
+            )
 
     def _transfer(self, command: str, in_path: str, out_path: str, data: bytes | None = None) -> bytes:
         rc, stdout, stderr = self.exec_command(command, in_data=data, sudoable=False)

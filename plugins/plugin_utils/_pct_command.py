@@ -12,6 +12,10 @@ import typing as t
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+_SYNTAX_ERROR = re.compile(
+    rb"^(?:[\w./-]*/)?(?:ba|da)?sh: (?:-c: )?(?:line )?\d+: ((?:[Ss]yntax error|unexpected EOF while looking for matching)[^\n]*)", re.MULTILINE
+)
+
 # ssh ends with 255 for its own failures, so a 255 of the container's command travels as this code plus a mark on stderr.
 _DISGUISED_RC = 254
 
@@ -60,6 +64,47 @@ def on_node(entry: Entry, script: str) -> str:
     """Return the string for ssh that runs ``script`` as root on the node itself."""
     sudo = ["sudo", "-n"] if entry.sudo else []
     return "exec " + shlex.join([*sudo, "/bin/sh", "-c", script])
+
+
+def holds_the_session(command: str) -> bool:
+    """Tell whether a command ends in a background process that keeps the session's output open, so that it would not return.
+
+    Ansible puts the command into quotes of its own and adds ``&& sleep 0``.
+    """
+    text = re.sub(r"\s*&&\s*sleep 0\s*['\"]*\s*$", "", command)
+    found = re.search(r"(?<![&>])&[\s'\"\\]*$", text)
+    if not found:
+        return False
+    last = re.split(r"[;\n]|&&|\|\|", text[: found.start()])[-1]
+    both = re.search(r"&>|>&\s*[^\d\s]", last) or (re.search(r"(?<!2)>", last) and re.search(r"2>", last))
+    return not both
+
+
+def background_sentence(vmid: str) -> str:
+    """Return why a command with a background process is not run, and what to do."""
+    return (
+        f"The command starts a background process that would keep this session to container {vmid} open: nothing was started."
+        " Give it to systemd, which keeps it when the session closes (systemd-run --unit=NAME COMMAND), or redirect both of its outputs"
+    )
+
+
+def quoting_sentence(vmid: str, rc: int, stderr: bytes) -> str:
+    """Return what a syntax error of the container's shell means; empty if the answer is not one.
+
+    The node's shell gets quoted words only (:func:`remote_command`), so that it can't be the one that complains.
+    """
+    found = _SYNTAX_ERROR.search(stderr)
+    if rc != 2 or not found:
+        return ""
+    words = found[1].decode(errors="replace")
+    return f"The command was broken by quoting before it ran (shell syntax error inside container {vmid}: {words}): nothing was started by that shell"
+
+
+def path_problem(vmid: str, path: str) -> str:
+    """Return why a file can't be copied to or from a path, empty if it can."""
+    if path.startswith("/"):
+        return ""
+    return f"path '{path}' is not absolute inside container {vmid}: '~' and relative paths mean another folder there than on the node"
 
 
 def true_answer(rc: int, stderr: bytes, mark: str) -> tuple[int, bytes]:

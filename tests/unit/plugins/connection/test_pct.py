@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.connection import ssh as core_ssh
 from ansible.plugins.loader import connection_loader
 
 from ansible_collections.kpro.llm.plugins.connection import pct
+from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import failure_case
 
 # The last word of ssh's argument vector is the command for the node's login shell.
 SSH = """#!/bin/sh
@@ -23,11 +26,14 @@ echo x >> "$STATE/round-trips"
 cd "$STATE/node" && exec /bin/sh -c "$last"
 """
 LXC_ATTACH = """#!/bin/sh
-id=$2
-while [ "$1" != -- ]; do shift; done
+id=$2 clear= words=
+while [ "$1" != -- ]; do
+  case $1 in --clear-env) clear=-i ;; --set-var) words="$words $2" ;; esac
+  shift
+done
 shift
 [ -e "$STATE/running" ] || { echo "lxc-attach: $id: ../src/lxc/attach.c: get_attach_context: 406 Connection refused - Failed to get init pid" >&2; exit 1; }
-cd "$STATE/container" && exec "$@"
+cd "$STATE/container" && exec env $clear $words "$@"
 """
 
 
@@ -98,3 +104,78 @@ def test_sudo_for_a_node_user_other_than_root() -> None:
     assert connect(ansible_user="admin")._entry().sudo is True
     assert connect(ansible_user="root")._entry().sudo is False
     assert connect(ansible_user="admin", pct_node_privilege="root")._entry().sudo is False
+
+
+# --- failure cases from the field ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the plugin says at the terminal."""
+    said: list[str] = []
+    for name in ("warning", "v"):
+        monkeypatch.setattr(pct.display, name, lambda text, **_how: said.append(text))
+    return said
+
+
+@pytest.mark.parametrize("wrap", ["{}", "/bin/sh -c {} && sleep 0", "/bin/sh -c {}"])
+def test_a_background_process_that_would_hold_the_session_is_not_started(state: Path, wrap: str) -> None:
+    """LLMX-020."""
+    case = failure_case("LLMX-020")
+    command = shlex.join(case["repro"]["argv"][4:])
+    with pytest.raises(AnsibleError) as error:
+        connect().exec_command(wrap.format(command if wrap == "{}" else shlex.quote(command)))
+    message = str(error.value)
+    assert all(words in message for words in case["expect"]["must_mention"]) and "129" in message
+    assert "nothing was started" in message and not (state / "round-trips").exists()
+
+
+@pytest.mark.parametrize("command", ["sleep 30 >/dev/null 2>&1 &", "sleep 30 &>/dev/null &", "true && echo 'R&D'", "echo a & wait"])
+def test_what_does_not_hold_the_session_runs(state: Path, command: str) -> None:
+    assert connect().exec_command(command)[0] == 0
+
+
+def test_a_large_file_is_streamed_and_that_is_said(state: Path, tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLMX-041: pct push is not used, as it ends with 0 when it fails."""
+    case = failure_case("LLMX-041")
+    monkeypatch.setattr(pct, "PIECE_BYTES", 1000)
+    source = tmp_path / "weights"
+    source.write_bytes(os.urandom(5200))
+    connect().put_file(str(source), str(state / "container/weights"))
+    assert (state / "container/weights").read_bytes() == source.read_bytes()
+    assert all(words in told[0] for words in case["expect"]["must_mention"]) and "6 pieces" in told[0]
+
+
+@pytest.mark.parametrize("path", ["~svc/.ansible/tmp/x", ".ansible/tmp/x"])
+def test_a_path_that_another_shell_would_expand_is_refused_at_once(state: Path, tmp_path: Path, path: str) -> None:
+    """LLMX-076."""
+    (tmp_path / "x").write_text("x")
+    for transfer in (connect().put_file, connect().fetch_file):
+        source, target = (str(tmp_path / "x"), path) if transfer.__name__ == "put_file" else (path, str(tmp_path / "y"))
+        with pytest.raises(AnsibleError) as error:
+            transfer(source, target)
+        assert all(words in str(error.value) for words in failure_case("LLMX-076")["expect"]["must_mention"]) and path in str(error.value)
+    assert not (state / "round-trips").exists()
+
+
+def test_nothing_of_the_callers_environment_comes_along(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLMX-135: asked for in so many words, because the default of pct exec differs between releases."""
+    for name in failure_case("LLMX-135")["repro"]["caller_env"]:
+        monkeypatch.setenv(name, "of-the-caller")
+    _rc, stdout, _stderr = connect().exec_command("env")
+    assert b"of-the-caller" not in stdout and b"HOME=/root" in stdout
+    argv = pct.pct.Entry("129", "pct").argv("env")
+    assert argv[argv.index("--keep-env") + 1] == "0"
+
+
+def test_a_command_broken_by_quoting_is_told_from_a_program_that_failed(state: Path, told: list[str]) -> None:
+    """LLMX-146."""
+    case = failure_case("LLMX-146")
+    rc, _stdout, _stderr = connect().exec_command('pkill -f "launch_server"; nohup bash -lc \'start --name "a b"\' >/dev/null 2>&1; echo "')
+    assert rc == 2 and all(words in told[0] for words in case["expect"]["must_mention"]), told
+    assert "container 129" in told[0] and "crashed" not in told[0]
+    told.clear()
+    # The same words, quoted as Ansible does it, arrive whole through all shells.
+    words = "start --name \"a b\" 'c d' $HOME"
+    assert connect().exec_command(f"printf %s {shlex.quote(words)}")[1] == words.encode()
+    assert connect().exec_command("exit 2")[0] == 2 and told == []
