@@ -41,7 +41,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The lane with C(name), C(engine_version), C(torch_version), C(cuda), C(pythons), C(toolkit_packages), C(cuda_home) and C(footprint).
+  description: >-
+    The lane with C(name), C(engine_version), C(torch_version), C(cuda), C(pythons), C(lock_files) by Python version,
+    C(toolkit_packages), C(cuda_home) and C(footprint).
   type: dict
 """
 
@@ -52,7 +54,7 @@ def sglang_lane(wanted: str, driver_version: str = "") -> dict[str, t.Any]:
         lane = choose_lane(str(wanted), str(driver_version))
     except KproError as error:
         raise AnsibleFilterError(error.sentence) from error
-    values = dataclasses.asdict(lane)
+    values = {**dataclasses.asdict(lane), "lock_files": {python: lane.lock_file(python) for python in lane.pythons}}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 

@@ -109,16 +109,9 @@ problems:
   sample: []
 """
 
-import dataclasses
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._cuda_child import CudaAnswer, ask_cuda
-from ansible_collections.kpro.llm.plugins.module_utils._cuda_verdict import init_error, p2p_verdict
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import Finding, Versions, node_findings, nvml_findings, version_findings
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_host import GpuHost
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_merge import merged_gpus
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import NvmlReport
+from ansible_collections.kpro.llm.plugins.module_utils._cuda_result import cuda_result
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 
 
@@ -131,48 +124,9 @@ def argument_spec() -> dict[str, t.Any]:
     }
 
 
-def findings(answer: CudaAnswer) -> list[Finding]:
-    """Return what is wrong with driver and device nodes, the nodes as the user opened them."""
-    host = GpuHost(Command())
-    place, loaded = host.place(), host.loaded()
-    versions = Versions(loaded, None, host.library("libnvidia-ml.so.1"), host.library("libcuda.so.1"))
-    passed = [node.path for node in answer.nodes] if place == "container" else None
-    gpus = merged_gpus(NvmlReport("none"), host.proc_gpus(), (), passed)[1]
-    return [
-        *nvml_findings(NvmlReport("none"), loaded, 0),
-        *version_findings(versions, place),
-        *(node_findings(answer.nodes, host.majors(), gpus, place) if loaded else []),
-    ]
-
-
-def error_of(answer: CudaAnswer, found: list[Finding]) -> str:
-    """Return why CUDA is not usable, empty if it is."""
-    if answer.error:
-        return init_error(answer.error_code, answer.error, found)
-    if not answer.devices:
-        return f"CUDA does not answer: it hangs in {answer.doing}." if answer.doing else "CUDA has no device."
-    return ""
-
-
 def observe(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
     """Run the module."""
-    answer = ask_cuda(params["user"], params["copy_sizes_mib"], params["timeout_s"])
-    found = findings(answer)
-    error = error_of(answer, found)
-    verdict = p2p_verdict(answer.checks, len(answer.devices), answer.doing if answer.devices else "")
-    return {
-        "changed": False,
-        "usable": not error,
-        "error": error,
-        "error_code": answer.error_code,
-        "version": answer.version,
-        "devices": [dataclasses.asdict(device) for device in answer.devices],
-        "p2p": verdict.p2p if not error else "unknown",
-        "p2p_reason": verdict.reason if not error else "CUDA is not usable",
-        "p2p_disable": verdict.disable and not error,
-        "checks": [dataclasses.asdict(check) for check in answer.checks],
-        "problems": [finding.sentence for finding in found if finding.level == "error"],
-    }
+    return cuda_result(params["user"], params["copy_sizes_mib"], params["timeout_s"])
 
 
 def main() -> None:

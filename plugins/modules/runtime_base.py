@@ -123,43 +123,9 @@ from ansible_collections.kpro.llm.plugins.module_utils._changes import plan_resu
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import Account, BaseWanted, Repository, certificates, plan_base
+from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import plan_base
 from ansible_collections.kpro.llm.plugins.module_utils._runtime_base_edge import Distribution
-
-REPOSITORY: dict[str, t.Any] = {
-    "name": {"type": "str", "required": True},
-    "uri": {"type": "str", "required": True},
-    "key_url": {"type": "str", "required": True, "no_log": False},
-    "key_fingerprint": {"type": "str", "required": True, "no_log": False},
-    "distribution": {"type": "str", "default": ""},
-}
-ARGUMENTS: dict[str, t.Any] = {
-    "certificates": {"type": "dict", "default": {}},
-    "repositories": {"type": "list", "elements": "dict", "default": [], "options": REPOSITORY},
-    "packages": {"type": "list", "elements": "str", "default": []},
-    "user": {"type": "str", "default": ""},
-    "home": {"type": "path", "default": "/var/lib/kpro-llm/home"},
-    "shell": {"type": "path", "default": "/usr/sbin/nologin"},
-}
-
-
-def wanted_from(params: dict[str, t.Any], system: dict[str, t.Any]) -> BaseWanted:
-    """Return what the options ask for on this system.
-
-    :raises KproError: a certificate's name or text is none.
-    """
-    for name, text in params["certificates"].items():
-        if not name.endswith(".crt") or "/" in name:
-            raise KproError(f"certificate {name}", "its name is not a plain file name ending in .crt", "Rename the file")
-        certificates(text, f"certificate {name}")
-    here = f"{system['distribution']}{system['distribution_version']}"
-    return BaseWanted(
-        # A file's last newline is lost on the way through a lookup.
-        authorities={name: text.rstrip("\n") + "\n" for name, text in params["certificates"].items()},
-        packages=tuple(params["packages"]),
-        repositories=tuple(Repository(**values) for values in params["repositories"] if values.pop("distribution") in ("", here)),
-        account=Account(params["user"], params["home"], params["shell"]) if params["user"] else None,
-    )
+from ansible_collections.kpro.llm.plugins.module_utils._runtime_options import ARGUMENTS, wanted_from
 
 
 def main(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:

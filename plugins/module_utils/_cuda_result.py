@@ -1,0 +1,61 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What CUDA says to the service user, with what is wrong around it. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command
+from ansible_collections.kpro.llm.plugins.module_utils._cuda_child import CudaAnswer, ask_cuda
+from ansible_collections.kpro.llm.plugins.module_utils._cuda_verdict import init_error, p2p_verdict
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import Finding, Versions, node_findings, nvml_findings, version_findings
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_host import GpuHost
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_merge import merged_gpus
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import NvmlReport
+
+
+def findings(answer: CudaAnswer) -> list[Finding]:
+    """Return what is wrong with driver and device nodes, the nodes as the user opened them."""
+    host = GpuHost(Command())
+    place, loaded = host.place(), host.loaded()
+    versions = Versions(loaded, None, host.library("libnvidia-ml.so.1"), host.library("libcuda.so.1"))
+    passed = [node.path for node in answer.nodes] if place == "container" else None
+    gpus = merged_gpus(NvmlReport("none"), host.proc_gpus(), (), passed)[1]
+    return [
+        *nvml_findings(NvmlReport("none"), loaded, 0),
+        *version_findings(versions, place),
+        *(node_findings(answer.nodes, host.majors(), gpus, place) if loaded else []),
+    ]
+
+
+def error_of(answer: CudaAnswer, found: list[Finding]) -> str:
+    """Return why CUDA is not usable, empty if it is."""
+    if answer.error:
+        return init_error(answer.error_code, answer.error, found)
+    if not answer.devices:
+        return f"CUDA does not answer: it hangs in {answer.doing}." if answer.doing else "CUDA has no device."
+    return ""
+
+
+def cuda_result(user: str, copy_sizes_mib: t.Sequence[int] = (1, 64), timeout_s: float = 60.0) -> dict[str, t.Any]:
+    """Ask CUDA as a user and return all that cuda_info says."""
+    answer = ask_cuda(user, list(copy_sizes_mib), timeout_s)
+    found = findings(answer)
+    error = error_of(answer, found)
+    verdict = p2p_verdict(answer.checks, len(answer.devices), answer.doing if answer.devices else "")
+    return {
+        "changed": False,
+        "usable": not error,
+        "error": error,
+        "error_code": answer.error_code,
+        "version": answer.version,
+        "devices": [dataclasses.asdict(device) for device in answer.devices],
+        "p2p": verdict.p2p if not error else "unknown",
+        "p2p_reason": verdict.reason if not error else "CUDA is not usable",
+        "p2p_disable": verdict.disable and not error,
+        "checks": [dataclasses.asdict(check) for check in answer.checks],
+        "problems": [finding.sentence for finding in found if finding.level == "error"],
+    }

@@ -1,0 +1,103 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The whole runtime at one look: what differs from what is wanted, so that a run without differences takes one round trip.
+
+PRIVATE: for use in kpro.llm only.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command
+from ansible_collections.kpro.llm.plugins.module_utils._cuda_result import cuda_result
+from ansible_collections.kpro.llm.plugins.module_utils._driver_converge import make_plan, resolved
+from ansible_collections.kpro.llm.plugins.module_utils._driver_edge import DriverEdge
+from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Wanted as WantedDriver
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._flash_attn import flash_attn_package
+from ansible_collections.kpro.llm.plugins.module_utils._lanes import Facts, choose_lane, choose_python, contract_problems
+from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import plan_base
+from ansible_collections.kpro.llm.plugins.module_utils._runtime_base_edge import Distribution
+from ansible_collections.kpro.llm.plugins.module_utils._runtime_options import wanted_from
+from ansible_collections.kpro.llm.plugins.module_utils._uv_ensure import ensure
+
+
+class Differs(Exception):
+    """Something is not as wanted; the text says what."""
+
+
+def look(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return whether nothing is to be done, and if so, what the steps would return; else the first thing that differs.
+
+    What can't be looked at differs too: the step itself says why.
+    """
+    found: dict[str, t.Any] = {"changed": False, "same": False, "differs": "", "base": {}, "userland": {}, "cuda": {}, "environment": {}}
+    try:
+        found["base"] = _base(params["base"])
+        if params["driver_version"]:
+            found["userland"] = _userland(params["driver_version"])
+            found["cuda"] = _cuda(params["user"], params["gpus"])
+        found["environment"] = _environment(params, found["base"]["system"], found["cuda"])
+    except (Differs, KproError) as error:
+        return {**found, "differs": error.sentence if isinstance(error, KproError) else str(error)}
+    return {**found, "same": True}
+
+
+def _base(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    distribution = Distribution(Command())
+    system = distribution.facts()
+    wanted = wanted_from(options, system)
+    _nothing_left(plan_base(distribution.observe(wanted), wanted))
+    return {"changed": False, "plan": [], "system": system}
+
+
+def _userland(version: str) -> dict[str, t.Any]:
+    edge = DriverEdge(Command())
+    wanted = WantedDriver("userland", version, "", "", "auto", False, (), False)
+    present = edge.observe(wanted)
+    wanted = resolved(wanted, present, False)
+    plan = make_plan(wanted, present)
+    _nothing_left(plan.changes)
+    return {"changed": False, "plan": [], "version": version, "loaded": version}
+
+
+def _cuda(user: str, gpus: int) -> dict[str, t.Any]:
+    answer = cuda_result(user)
+    if not answer["usable"]:
+        raise Differs(answer["error"])
+    if gpus and len(answer["devices"]) != gpus:
+        raise Differs(f"CUDA shows {len(answer['devices'])} of {gpus} GPUs")
+    return answer
+
+
+def _environment(params: t.Mapping[str, t.Any], system: t.Mapping[str, t.Any], cuda: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    lane = choose_lane(params["lane"], params["driver_version"])
+    python = choose_python(lane, params["python"], system["python"])
+    facts = Facts(
+        driver_version=params["driver_version"],
+        python=python,
+        glibc=system["glibc"],
+        architecture=system["architecture"],
+        toolkits=system["toolkits"] if params["toolkit"] else None,
+    )
+    problems = contract_problems(lane, facts)
+    if problems:
+        raise Differs(" ".join(problems))
+    source = None
+    if params["flash_attn"] != "none":
+        capabilities = params["capabilities"] or sorted({device["compute_capability"] for device in cuda.get("devices", [])})
+        values = flash_attn_package(lane, python, capabilities, params["wheelhouse"], build=params["flash_attn"] == "build")
+        source = {name: value for name, value in values.items() if name != "lock_file"} | {"lock": params["flash_attn_lock"]}
+    lock = params["locks"].get(python, "")
+    options = {**params["environment"], "lock": lock, "python": python, "package_version": lane.engine_version, "source_package": source}
+    result = ensure(options, apply=False)
+    if result["changed"]:
+        raise Differs(result["plan"][0])
+    return result
+
+
+def _nothing_left(changes: t.Sequence[t.Any]) -> None:
+    if changes:
+        raise Differs(changes[0].sentence)
