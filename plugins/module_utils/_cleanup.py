@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._ownership import Leftover, Owner, foreign_holders, leftovers, state_words
 from ansible_collections.kpro.llm.plugins.module_utils._process_edge import ProcessTable
@@ -15,6 +16,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._process_end import Ender
 from ansible_collections.kpro.llm.plugins.module_utils._process_table import Process
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
 from ansible_collections.kpro.llm.plugins.module_utils._text_file import user_id
+from ansible_collections.kpro.llm.plugins.module_utils._unit_state import PROPERTIES, unit_state_from_show
 
 _KILL_WAIT_S = 15.0
 
@@ -22,7 +24,7 @@ _KILL_WAIT_S = 15.0
 def owner_of(unit: str, user: str, roots: t.Sequence[str], container: int = 0) -> Owner:
     """Read what makes a process ours; ``container`` is its id where the node looks into it."""
     if container:
-        return Owner(unit, container=container)
+        return Owner(unit, container=container, unit_runs=_runs_inside(unit, container))
     state = Systemd(unit).state()
     try:
         uid = user_id(user)
@@ -30,6 +32,16 @@ def owner_of(unit: str, user: str, roots: t.Sequence[str], container: int = 0) -
         # No such user: then no process is his.
         uid = -1
     return Owner(unit, state.control_group or f"/system.slice/{unit}", uid=uid, roots=tuple(roots), unit_runs=state.running)
+
+
+def _runs_inside(unit: str, container: int) -> bool:
+    """Whether the unit runs in a container of this node; a container that does not answer may run it, one that is stopped does not."""
+    command, name = Command(), str(container)
+    if "STOPPED" in command.run(["lxc-info", "--name", name, "--state"]).stdout:
+        return False
+    inside = ["lxc-attach", "--name", name, "--clear-env", "--", "systemctl", "show", unit, f"--property={','.join(PROPERTIES)}"]
+    answer = command.run(inside)
+    return answer.rc != 0 or unit_state_from_show(answer.stdout).running
 
 
 def survey(table: ProcessTable, owner: Owner, port: int) -> tuple[list[Leftover], list[Process]]:

@@ -37,7 +37,9 @@ options:
     type: int
     default: 30000
   container:
-    description: Id of the service's container, for a look from the node. V(0) looks from inside the container.
+    description:
+      - Id of the service's container, for a look from the node. V(0) looks from inside the container.
+      - The container is asked whether the unit runs; if it does not answer, the unit counts as running and nothing of it is ended.
     type: int
     default: 0
   gpus:
@@ -68,6 +70,12 @@ options:
     default: [/var/lib/kpro-sglang]
   require_free:
     description: Fail if a GPU is still in use in the end, while the unit does not run.
+    type: bool
+    default: false
+  reset:
+    description:
+      - The last resort. Reset those of O(gpus) that still hold memory in the end, although nothing of ours runs.
+      - Works on the node only, which sees who has a GPU open, and fails while anybody has one.
     type: bool
     default: false
 seealso:
@@ -110,6 +118,11 @@ removed:
   returned: success
   type: list
   elements: str
+reset:
+  description: GPUs that were reset.
+  returned: success
+  type: list
+  elements: str
 not_seen:
   description: What cannot be seen from where the module ran.
   returned: success
@@ -122,6 +135,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._changes import Change, p
 from ansible_collections.kpro.llm.plugins.module_utils._cleanup import end_leftovers, leftover_row, owner_of, survey
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_memory import GpuMemory
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_reset import check_reset, reset, to_reset
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._ownership import Owner, state_words
 from ansible_collections.kpro.llm.plugins.module_utils._process_edge import ProcessTable
@@ -141,11 +155,16 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "stale_files": {"type": "bool", "default": True},
     "cache_roots": {"type": "list", "elements": "path", "default": ["/var/lib/kpro-sglang"]},
     "require_free": {"type": "bool", "default": False},
+    "reset": {"type": "bool", "default": False},
 }
+
+HOST_ROOT = "/"
 
 
 def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Observe, plan, apply."""
+    if params["reset"]:
+        check_reset(params["gpus"], HOST_ROOT)
     table = ProcessTable()
     owner = owner_of(params["unit"], params["user"], params["roots"], params["container"])
     found, foreign = survey(table, owner, params["port"])
@@ -154,14 +173,18 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         *(Change(f"End {process_words(left.process)}: {left.reason}", left.process.command, None, ("end",)) for left in found),
         *(Change(f"Remove {path}", path, None, ("remove", path)) for path in stale),
     ]
-    if check_mode:
-        used = GpuMemory().wait_until_free(params["gpus"], params["used_limit_mib"], 0)
-        ended = [leftover_row(left, "planned") for left in found]
-    else:
-        ended = end_leftovers(table, found, params["term_wait_s"])
+    ended = [leftover_row(left, "planned") for left in found] if check_mode else end_leftovers(table, found, params["term_wait_s"])
+    if not check_mode:
         for path in stale:
             remove_file(path)
-        used = GpuMemory().wait_until_free(params["gpus"], params["used_limit_mib"], params["memory_wait_s"] if not owner.unit_runs else 0)
+    wait_s = params["memory_wait_s"] if not (check_mode or owner.unit_runs) else 0
+    used = GpuMemory().wait_until_free(params["gpus"], params["used_limit_mib"], wait_s)
+    full = to_reset(params["gpus"], used, params["used_limit_mib"]) if params["reset"] and not owner.unit_runs else []
+    changes += [Change(f"Reset GPU {uuid}", f"{used[uuid]} MiB in use", "free", ("reset", uuid)) for uuid in full]
+    if full and not check_mode:
+        reset(full, [process for process in table.snapshot(owner.uid) if process.devices])
+        used = GpuMemory().wait_until_free(params["gpus"], params["used_limit_mib"], params["memory_wait_s"])
+    if not check_mode:
         _assert_free(params, owner, used, foreign, ended)
     return {
         **plan_result(changes),
@@ -169,6 +192,7 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         "foreign": [_foreign_row(process) for process in foreign],
         "memory_used_mib": used,
         "removed": stale,
+        "reset": full,
         "not_seen": "" if params["container"] else "processes outside this container; look from the node for other holders",
     }
 

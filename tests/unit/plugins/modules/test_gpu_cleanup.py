@@ -162,3 +162,76 @@ def test_a_full_gpu_is_an_error_where_it_has_to_be_free(processes: Processes, tm
     assert f"pid {other.pid}" in ended.result["msg"] and "ollama.service" in ended.result["msg"]
     assert other.poll() is None
     assert cleanup().result["memory_used_mib"] == {"GPU-aa": 9000}
+
+
+INSIDE = f"/lxc/129/ns/system.slice/{UNIT}"
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    path = folder / "programs" / name
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="ascii")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("info", "attach", "ended"),
+    [
+        ("echo 'State: RUNNING'", "echo ActiveState=active; echo MainPID=812", 0),
+        ("echo 'State: RUNNING'", "echo ActiveState=failed; echo MainPID=0", 1),
+        ("echo 'State: RUNNING'", "exit 1", 0),
+        ("echo 'State: STOPPED'", "exit 1", 1),
+    ],
+)
+def test_the_node_ends_leftovers_of_a_container_only_if_its_service_does_not_run(
+    processes: Processes, tmp_path: Path, info: str, attach: str, ended: int
+) -> None:
+    program(tmp_path, "lxc-info", info)
+    program(tmp_path, "lxc-attach", attach)
+    ours = processes.start(SLEEPER, INSIDE, ["/dev/nvidia0"])
+    other = processes.start(SLEEPER, f"/lxc/131/ns/system.slice/{UNIT}", ["/dev/nvidia0"])
+    result = cleanup(container=129).result
+    assert len(result["ended"]) == ended and (ours.poll() is not None) == bool(ended)
+    assert [row["pid"] for row in result["foreign"]] == [other.pid] and other.poll() is None
+
+
+FULL = '"0, GPU-aa, RTX A6000, 00000000:01:00.0, 49140, 9000, 40140, 8.6, Enabled, Disabled, 300.00, 580.173.02"'
+EMPTY = FULL.replace("9000, 40140", "3, 49137")
+
+
+@pytest.fixture
+def on_a_node(processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node whose GPU holds memory until it is reset."""
+    (tmp_path / "root" / "etc" / "pve").mkdir(parents=True)
+    monkeypatch.setattr(gpu_cleanup, "HOST_ROOT", str(tmp_path / "root"))
+    note = tmp_path / "was-reset"
+    program(tmp_path, "nvidia-smi", f'case "$1" in --gpu-reset) echo "$3" >> {note};; *) if [ -e {note} ]; then echo {EMPTY}; else echo {FULL}; fi;; esac')
+    return note
+
+
+def test_a_gpu_is_reset_only_on_request_on_a_node_and_with_no_client(processes: Processes, on_a_node: Path) -> None:
+    assert cleanup(gpus=["GPU-aa"]).result["reset"] == [] and not on_a_node.exists()
+    client = processes.start(SLEEPER, "/system.slice/ollama.service", ["/dev/nvidia1"])
+    ended = cleanup(gpus=["GPU-aa"], reset=True)
+    assert ended.rc == 1 and f"pid {client.pid}" in ended.result["msg"] and not on_a_node.exists() and client.poll() is None
+    shutil.rmtree(processes.folder / str(client.pid))
+    planned = cleanup(gpus=["GPU-aa"], reset=True, _ansible_check_mode=True).result
+    assert planned["plan"] == ["Reset GPU GPU-aa"] and planned["changed"] and not on_a_node.exists()
+    result = cleanup(gpus=["GPU-aa"], reset=True, require_free=True).result
+    assert result["reset"] == ["GPU-aa"] and result["memory_used_mib"] == {"GPU-aa": 3}
+    assert on_a_node.read_text(encoding="ascii").split() == ["GPU-aa"]
+    assert not cleanup(gpus=["GPU-aa"], reset=True).result["changed"]
+
+
+def test_a_reset_wants_a_node_and_a_name(processes: Processes, on_a_node: Path, tmp_path: Path) -> None:
+    assert "no GPU is named" in cleanup(reset=True).result["msg"]
+    (tmp_path / "root" / "etc" / "pve").rmdir()
+    assert "only on the node" in cleanup(gpus=["GPU-aa"], reset=True).result["msg"]
+    assert not on_a_node.exists()
+
+
+def test_a_holder_that_cannot_end_is_named_as_such(processes: Processes, tmp_path: Path) -> None:
+    other = processes.start(SLEEPER, "/system.slice/ollama.service", ["/dev/nvidia0"])
+    stat = processes.folder / str(other.pid) / "stat"
+    head, _bracket, rest = stat.read_text(encoding="ascii").rpartition(")")
+    stat.write_text(f"{head}) D {rest.split(None, 1)[1]}", encoding="ascii")
+    assert "waits in the kernel" in cleanup().result["foreign"][0]["note"]
