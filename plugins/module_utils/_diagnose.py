@@ -8,11 +8,17 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils import _diagnosis_memory, _diagnosis_service, _diagnosis_start, _diagnosis_unit
+from ansible_collections.kpro.llm.plugins.module_utils import (
+    _diagnosis_container,
+    _diagnosis_memory,
+    _diagnosis_service,
+    _diagnosis_start,
+    _diagnosis_unit,
+)
 from ansible_collections.kpro.llm.plugins.module_utils._diagnosis import Case, Diagnosis
 
 # Facts about unit and service first: they say whether the log is worth reading. Then memory, whose texts also hold general words.
-_RULES = (*_diagnosis_unit.RULES, *_diagnosis_service.RULES, *_diagnosis_memory.RULES, *_diagnosis_start.RULES)
+_RULES = (*_diagnosis_container.RULES, *_diagnosis_unit.RULES, *_diagnosis_service.RULES, *_diagnosis_memory.RULES, *_diagnosis_start.RULES)
 
 
 def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> Diagnosis:
