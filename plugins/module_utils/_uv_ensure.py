@@ -10,6 +10,7 @@ import os
 import time
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils import _uv_worker
 from ansible_collections.kpro.llm.plugins.module_utils._changes import plan_result
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._long_job import LongJob
@@ -18,6 +19,8 @@ from ansible_collections.kpro.llm.plugins.module_utils._uv_edge import Environme
 from ansible_collections.kpro.llm.plugins.module_utils._uv_plan import Present, Wanted, differences, package_diff, plan, target_path
 from ansible_collections.kpro.llm.plugins.module_utils._uv_steps import job, unit_name
 
+# Imported, not only named: what a module does not import does not travel with it.
+WORKER = _uv_worker.__name__.rpartition(".")[2]
 # A unit that is stopped says so; what it runs may need a moment to end.
 UNIT = ("UMask=0022", "TimeoutStopSec=20", "TasksMax=infinity")
 
@@ -122,7 +125,7 @@ def ensure(params: t.Mapping[str, t.Any], *, apply: bool) -> dict[str, t.Any]:
         raise KproError(f"user {params['user']}", "there is no such user", "Create it before the environment")
     EnvironmentStore(wanted.root).prepare(wanted)
     order = job(present, wanted, os.environ, time.time())
-    builder.start("_uv_worker", order, f"kpro.llm: build {order['target']}", UNIT)
+    builder.start(WORKER, order, f"kpro.llm: build {order['target']}", UNIT)
     ended = builder.wait(params["poll_s"])
     if not ended.finished:
         return {**result, "finished": False, "progress": ended.progress, "started": True}
