@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-KINDS = ("fixture", "create", "config", "config-running", "lifecycle", "exec", "locks", "pvesh", "pushpull", "info",
+KINDS = ("fixture", "create", "config", "config-running", "lifecycle", "exec", "locks", "pvesh", "pushpull", "info", "access", "proxmoxer",
          "protocol")  # fmt: skip
 
 

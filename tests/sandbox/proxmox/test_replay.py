@@ -22,10 +22,11 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from replay import compare, engine, inline, scope  # noqa: E402
+from replay import compare, engine, inline, over_https, scope  # noqa: E402
 
 SCENARIOS: dict[str, dict[str, Any]] = json.loads((engine.RECORDINGS / "scenarios.json").read_text(encoding="utf-8"))
 INLINE = [entry for entry in engine.scenarios(scope.KINDS[scope.INLINE]) if not scope.is_left_out(entry[0], scope.INLINE)]
+OVER_HTTPS = [entry for entry in engine.scenarios(scope.KINDS[scope.OVER_HTTPS]) if not scope.is_left_out(entry[0], scope.OVER_HTTPS)]
 
 
 def judge(report: engine.Report, lane: str) -> None:
@@ -57,6 +58,18 @@ def test_a_recorded_scenario_gets_the_recorded_answers(name: str, steps: list[di
     player = engine.Player(node, inline.InlineCommands(node))
     report = player.play(name, steps, scope.skipped(steps, scope.INLINE))
     judge(report, scope.INLINE)
+    assert report.equal
+
+
+@pytest.mark.parametrize(("name", "steps"), OVER_HTTPS, ids=[name for name, _steps in OVER_HTTPS])
+def test_a_recorded_login_gets_the_recorded_answers(name: str, steps: list[dict[str, Any]], fixtures: Path, tmp_path: Path) -> None:
+    if any(step["transport"] == "proxmoxer" for step in steps):
+        pytest.importorskip("proxmoxer")
+    shutil.copytree(fixtures, tmp_path / "root", symlinks=True)
+    node, _driver = inline.make_node(tmp_path / "root")
+    with over_https.front(node) as (port, certificate):
+        report = over_https.OverHttps(node, port, certificate).play(name, steps, scope.skipped(steps, scope.OVER_HTTPS))
+    judge(report, scope.OVER_HTTPS)
     assert report.equal
 
 

@@ -14,14 +14,14 @@ import subprocess
 import time
 from pathlib import Path
 
-from . import config_file, normalise, storage, store
+from . import config_file, lifecycle, normalise, storage, store
 from .config_file import Config
-from .errors import failed
+from .errors import ApiError, failed
 from .formats import split_list
 from .locks import config_lock
 from .node import Node
 from .routes import Request, route
-from .tasks import Outcome, Task
+from .tasks import Outcome, Task, run_task
 
 STORED_CONFIG = "etc/vzdump/pct.conf"
 # Keys of a configuration that belong to the place it was on.
@@ -72,22 +72,68 @@ def read_config(archive: Path) -> Config:
     return config_file.parse(done.stdout.decode(errors="surrogateescape"), re.sub(r"\D", "", archive.name) or "0")
 
 
-def restored(config: Config, given: dict[str, str], unique: bool) -> tuple[dict[str, str], str]:
-    """Return the keys of the new container and the size of its root file system: the archive's, changed by what was given."""
-    values = {key: text for key, text in config.current.values.items() if key not in NOT_RESTORED and not key.startswith("unused")}
-    rootfs = normalise.parts_of("rootfs", values.pop("rootfs"))
-    volumes = [key for key in values if re.fullmatch(r"mp\d+", key) and not normalise.parts_of(key, values[key])["volume"].startswith("/")]
-    for key in volumes:
-        del values[key]
-    if unique:
-        for key in [key for key in values if re.fullmatch(r"net\d+", key)]:
-            values[key] = re.sub(r",hwaddr=[0-9A-Fa-f:]+", "", values[key])
-    return {**values, **given}, rootfs.get("size", "")
+def restore(request: Request) -> Outcome:
+    """Make a container from an archive (``restore`` of the creating call); ``force`` takes the place of a stopped one."""
+    node, vmid = request.node, request["vmid"]
+    archive = node.path(storage.volume_path(node, request["ostemplate"]) if ":" in request["ostemplate"] else request["ostemplate"])
+    if not archive.is_file():
+        raise failed(f"volume '{request['ostemplate']}' does not exist")
+    owner = store.owner_of(node, vmid)
+    if owner and (owner[1] != node.name or not request.flag("force")):
+        raise failed(f"{owner[0]} {vmid} already exists on node '{owner[1]}'")
+    if owner and node.driver.is_running(node, vmid):
+        raise failed(f"unable to restore CT {vmid} - container is running")
+    found = storage.get(node, request.get("storage") or "local")
+    if "rootdir" not in found.contents:
+        raise failed(f"storage '{found.name}' does not support container directories")
+    return request.task("vzrestore", lambda task, at: _restore(at, vmid, archive, found, request, task))
 
 
-def unpack(archive: Path, root: Path) -> None:
-    """Unpack an archive as it was packed: owners are those of the container's own shifted numbers."""
+def _restore(node: Node, vmid: str, archive: Path, found: storage.Storage, request: Request, task: Task) -> None:
+    config, size = _wanted(read_config(archive), request)
+    with config_lock(node, vmid):
+        if store.exists(node, vmid):
+            lifecycle.destroy(node, vmid, store.load(node, vmid))
+        volid = storage.allocate(node, found, vmid, size)
+        root = node.path(storage.volume_path(node, volid))
+        task.log(f"restoring '{archive}' now..")
+        try:
+            _unpack(archive, root)
+            config.current.values["rootfs"] = normalise.print_mount({"volume": volid, "size": storage.size_text(size)})
+            store.save(node, vmid, config)
+        except ApiError:
+            storage.free(node, volid)
+            raise
+    if request.flag("start"):
+        run_task(node, "vzstart", vmid, lambda inner, at: lifecycle.start(at, vmid, inner))
+
+
+def _wanted(stored: Config, request: Request) -> tuple[Config, int]:
+    """Return the new configuration and its root file system's size in bytes: the archive's keys, changed by those given.
+
+    Passed devices and bind mounts stay, whether the node has them or not; further volumes are not in the archive and are left out.
+    """
+    values = {key: text for key, text in stored.current.values.items() if key not in NOT_RESTORED and not key.startswith("unused")}
+    size = normalise.parts_of("rootfs", values.pop("rootfs")).get("size", "4G")
+    for key in [key for key in values if re.fullmatch(r"mp\d+", key)]:
+        if not normalise.parts_of(key, values[key])["volume"].startswith("/"):
+            del values[key]
+    for key in [key for key in values if re.fullmatch(r"net\d+", key)]:
+        if request.flag("unique"):
+            values[key] = normalise.network(key, re.sub(r",hwaddr=[0-9A-Fa-f:]+", "", values[key]))
+    for key, text in request.parameters.items():
+        if normalise.is_option(key) and key not in ("rootfs", "unprivileged"):
+            values[key] = normalise.network(key, text) if key.startswith("net") else normalise.value(request.node, key, text)
+    config = Config()
+    config.current.values.update(values)
+    config.current.raw.extend(stored.current.raw)
+    factor = {"K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}.get(size[-1:], 1)
+    return config, int(float(size.rstrip("KMGT")) * factor)
+
+
+def _unpack(archive: Path, root: Path) -> None:
+    """Unpack an archive as it was packed: its owners are the numbers of the node."""
     argv = ["tar", "--numeric-owner", "--acls", "--xattrs", "--xattrs-include=*", "--zstd", "-xpf", str(archive), "-C", str(root)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = subprocess.run([*argv, f"--exclude=./{STORED_CONFIG}"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise failed(f"command 'tar' failed: {done.stderr.strip()}")

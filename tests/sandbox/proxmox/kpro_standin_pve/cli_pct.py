@@ -23,6 +23,7 @@ USAGE = """USAGE: pct <COMMAND> [ARGS] [OPTIONS]
        pct destroy <vmid> [OPTIONS]
        pct list 
        pct pending <vmid>
+       pct restore <vmid> <ostemplate> [OPTIONS]
 
        pct config <vmid> [OPTIONS]
        pct set <vmid> [OPTIONS]
@@ -57,6 +58,7 @@ class Command:
 
 COMMANDS = {
     "create": Command("<vmid> <ostemplate> [OPTIONS]", "POST", "/nodes/localhost/lxc", ("vmid", "ostemplate")),
+    "restore": Command("<vmid> <ostemplate> [OPTIONS]", "POST", "/nodes/localhost/lxc", ("vmid", "ostemplate")),
     "destroy": Command("<vmid> [OPTIONS]", "DELETE", BASE),
     "start": Command("<vmid> [OPTIONS]", "POST", f"{BASE}/status/start"),
     "stop": Command("<vmid> [OPTIONS]", "POST", f"{BASE}/status/stop"),
@@ -106,6 +108,8 @@ def _run(node: Node, name: str, command: Command, argv: Sequence[str]) -> int:
     found = schema.find(command.method, command.path.format(vmid="100"))
     properties = {key: spec for key, spec in found.properties.items() if key != "node"} if found else {}
     options, _rest = cli_options.parse(argv, properties, command.positional)
+    if name == "restore":
+        options["restore"] = "1"
     path = command.path
     if "{vmid}" in path:
         _check_vmid(options, keep=True)

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import failed
-from .node import Node
+from .node import SETTINGS, Node
 
 MEMBER_FILE = "kpro-standin-member.json"
-SETTINGS = "/etc/kpro-standin/pve.json"
 NO_QUORUM = "cluster not ready - no quorum?"
 VERBS = {"GET": "get", "PUT": "set", "POST": "create", "DELETE": "delete"}
 PROBE_S = 1.0

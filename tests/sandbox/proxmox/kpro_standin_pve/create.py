@@ -28,7 +28,11 @@ HOST_KEYS = ("rsa", "ecdsa", "ed25519")
 
 @route("POST", "/nodes/{node}/lxc")
 def create(request: Request) -> Outcome:
-    """Create a container from a template."""
+    """Create a container from a template, or with ``restore`` from a backup."""
+    if request.flag("restore"):
+        from .backup import restore
+
+        return restore(request)
     node, vmid = request.node, request["vmid"]
     changes = {key: text for key, text in request.parameters.items() if key not in CALL_ONLY}
     changes.setdefault("unprivileged", "0" if node.is_pve8 else "1")

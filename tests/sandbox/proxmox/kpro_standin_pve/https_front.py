@@ -30,6 +30,20 @@ LOGINS = "/etc/kpro-standin/api.json"
 BASE = "/api2/json"
 
 
+TICKET_KEYS = {"username", "password", "realm", "otp", "path", "privs", "new-format", "tfa-challenge"}
+CHANGE = "VM.Config.Disk|VM.Config.CPU|VM.Config.Memory|VM.Config.Network|VM.Config.Options"
+
+
+def needed_right(method: str, path: str) -> str:
+    """Return what Proxmox names when a login without any role calls this."""
+    found = re.match(r"/nodes/[^/]+/lxc/(\d+)(/status/\w+)?", path)
+    if not found:
+        return f"{path}, Sys.Audit"
+    power = "VM.Audit" if found[2] == "/status/current" else "VM.PowerMgmt"
+    right = {"GET": "VM.Audit", "PUT": CHANGE, "DELETE": "VM.Allocate"}.get(method, power)
+    return f"/vms/{found[1]}, {right}"
+
+
 class Unauthorized(Exception):
     """No or wrong credentials; ``body`` says whether pveproxy or the API itself refuses (only the latter has a body)."""
 
@@ -88,7 +102,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         address = urllib.parse.urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         parameters = dict(urllib.parse.parse_qsl(address.query, keep_blank_values=True))
-        parameters |= dict(urllib.parse.parse_qsl(body, keep_blank_values=True))
+        if body and "application/json" in self.headers.get("Content-Type", ""):
+            parameters |= {key: str(value) for key, value in json.loads(body).items()}
+        else:
+            parameters |= dict(urllib.parse.parse_qsl(body, keep_blank_values=True))
         path = urllib.parse.unquote(address.path).removeprefix(BASE)
         try:
             data = self._data(method, path, parameters)
@@ -102,15 +119,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send(200, "OK", data)
 
     def _data(self, method: str, path: str, parameters: dict[str, str]) -> dict[str, Any]:
-        if path == "/access/ticket" and method == "POST":
-            return {"data": self._login(parameters)}
+        if path == "/access/ticket":
+            return {"data": self._login(parameters) if method == "POST" else None}
         user, separated = self._who(method)
         if path == "/access/permissions":
             return {"data": {} if separated else {"/": {"VM.Audit": 1, "VM.Config.Options": 1}}}
         if separated and path != "/version":
             if method == "GET" and re.fullmatch(r"/nodes|/cluster/resources|/storage|/nodes/[^/]+/(?:lxc|storage)", path):
                 return {"data": []}
-            raise forbidden(f"{path}, VM.Audit")
+            raise forbidden(needed_right(method, path))
         node = replace(self.server.node, user=user)
         answer = api.call(node, method, path, parameters, None, wait=False)
         if isinstance(answer, Outcome):
@@ -118,7 +135,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return {"data": answer.data, "total": answer.total} if isinstance(answer, Listed) else {"data": answer}
 
     def _login(self, parameters: dict[str, str]) -> dict[str, str]:
-        user, password = parameters.get("username", ""), parameters.get("password", "")
+        wrong = {key: "property is missing and it is not optional" for key in ("username", "password") if key not in parameters}
+        wrong |= dict.fromkeys(parameters.keys() - TICKET_KEYS, "property is not defined in schema and the schema does not allow additional properties")
+        if wrong:
+            raise ApiError(400, "Parameter verification failed.", wrong)
+        user, password = parameters["username"], parameters["password"]
+        if "@" not in user and "realm" in parameters:
+            user = f"{user}@{parameters['realm']}"
         known = self.server.logins["passwords"].get(user)
         if known is None or password not in (known, ticket_of(user, known)):
             raise Unauthorized("authentication failure", body=True)
