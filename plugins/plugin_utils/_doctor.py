@@ -109,7 +109,8 @@ def report(name: str, links: t.Sequence[Link]) -> dict[str, t.Any]:
 
 
 def _reason(answer: Values) -> str:
-    return " ".join(str(answer.get("msg") or answer.get("module_stderr") or "no reason given").split()).rstrip(".")
+    text = " ".join(str(answer.get("msg") or answer.get("module_stderr") or "no reason given").split())
+    return text.removeprefix("Task failed: ").rstrip(".")
 
 
 def _node(names: Values, node: Values) -> Link:
@@ -136,7 +137,8 @@ def _container(names: Values, container: Values) -> Link:
     vmid, node = names["vmid"], names["node"]
     if "exists" not in container:
         return Link("container", BROKEN, "", f"container {vmid} can't be looked at: {_reason(container)}", str(container.get("remedy") or _AGAIN))
-    plan = "; ".join(container.get("plan") or [])
+    sentences = container.get("plan") or []
+    plan = "; ".join(sentences)
     if not container["exists"]:
         return Link("container", BROKEN, f"{vmid}: absent", f"container {vmid} does not exist on {node}", "Run the deployment (kpro.llm.deploy_qwen)")
     if not container.get("here", True):
@@ -144,6 +146,7 @@ def _container(names: Values, container: Values) -> Link:
         return Link("container", BROKEN, f"{vmid}: elsewhere", notes, "Correct pct_node in the inventory, or move the container back")
     if not container.get("running"):
         remedy = f"Run the deployment again, or start it by hand on {node}: pct start {vmid}"
+        plan = "; ".join(sentence for sentence in sentences if not sentence.startswith("Start container"))
         return Link("container", BROKEN, f"{vmid}: stopped", f"container {vmid} is stopped{f' and differs: {plan}' if plan else ''}", remedy)
     text = f"{vmid}: running{' at ' + str(container['address']) if container.get('address') else ''}"
     return Link("container", DIFFERS, text, plan, _AGAIN) if plan else Link("container", OK, f"{text}, as declared")
