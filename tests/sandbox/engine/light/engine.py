@@ -284,8 +284,11 @@ def _name_process(name: str) -> None:
 
 def start_lines(case: dict[str, t.Any]) -> list[str]:
     """Return the lines of a start with the sizes of a public log; the seconds between them are typical ones."""
-    log, args, clock = case["log"], case.get("args", {}), datetime.datetime(2026, 1, 1)
-    ranks, lines = int(args.get("tp_size", 1)), []
+    # A list has a figure for each rank; the first stands for all.
+    log = {name: value[0] if isinstance(value, list) and name != "graph_bs" else value for name, value in case["log"].items() if value is not None}
+    args, clock = case.get("args", {}), datetime.datetime(2026, 1, 1)
+    ranks = int(args.get("tp_size", 1))
+    lines: list[str] = []
 
     def put(text: str, after_s: float, each: bool = True) -> None:
         nonlocal clock
