@@ -73,6 +73,11 @@ def card_of(total_mib: int, free_mib: int, name: str = "") -> Card:
     return Card(total_mib, free_mib, name)
 
 
+def generation_of(name: str) -> int | None:
+    """Return a card's compute capability times ten, if its type is known."""
+    return next((gpu.sm for gpu in PROFILES.values() if name and (re.search(gpu.pattern, name) or name == gpu.name)), None)
+
+
 def limits_of(name: str) -> tuple[str, ...]:
     """Return what a card can't do, if its type is known."""
     return next((gpu.cannot for gpu in PROFILES.values() if name and (re.search(gpu.pattern, name) or name == gpu.name)), ())

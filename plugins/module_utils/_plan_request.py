@@ -13,6 +13,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_core import Card, H
 from ansible_collections.kpro.llm.plugins.module_utils._plan_headers import Entry, header_weights, parameters_gib
 from ansible_collections.kpro.llm.plugins.module_utils._plan_model import LATENT, OPAQUE, Model, model_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_options import Options, attention_dp, options_of
+from ansible_collections.kpro.llm.plugins.module_utils._plan_quantization import check_quantization
 from ansible_collections.kpro.llm.plugins.module_utils._plan_result import plan
 from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import rules_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_weights import Layout, resident_bytes, target_tensors
@@ -68,6 +69,7 @@ def inputs_of(request: Request) -> tuple[Inputs, list[str]]:
         request.free_before_gib,
     )
     check_cards(inputs)
+    warnings = warnings + check_quantization(request.config, request.where, request.cards[: options.tp_size], request.version)
     if request.entries and request.weights_gib is None:
         headers, notes = _from_headers(request.entries, model, options)
         inputs = dataclasses.replace(inputs, headers=headers)
