@@ -172,7 +172,11 @@ def _container(seen: Observed) -> list[Finding]:
     plan = list(seen.container.get("plan") or [])
     if seen.container.get("exists") and not seen.container.get("here", True):
         return [Finding("container", NEEDS_YOU, ". ".join(seen.container.get("notes") or [f"Container {vmid} is on another node"]))]
-    return [Finding("container", WILL_FIX, sentence) for sentence in plan] or [Finding("container", OK, f"{vmid} is as declared")]
+    # A change that waits for a restart without consent ends the run in its container phase: better here, before anything changes.
+    waits = bool(seen.container.get("restart_needed"))
+    notes = [Finding("container", NEEDS_YOU if waits and "needs a restart" in note else NOTE, note) for note in seen.container.get("notes") or []]
+    rows = [Finding("container", WILL_FIX, sentence) for sentence in plan] or [Finding("container", NOTE if waits else OK, f"{vmid} is as declared")]
+    return [*rows, *notes]
 
 
 def _engine(wanted: Wanted, seen: Observed) -> list[Finding]:

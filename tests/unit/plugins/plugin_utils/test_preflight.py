@@ -96,6 +96,19 @@ def test_a_deployment_with_nothing_in_its_way() -> None:
         ({}, {"errors": {"model": "hub: no answer"}, "model": {}}, "hub: no answer"),
         ({}, {"errors": {"container": "container 129: taken by a VM"}, "container": {}}, "taken by a VM"),
         ({}, {"container": {"vmid": 129, "exists": True, "here": False, "notes": ["Container 129 is on kpro6"]}}, "is on kpro6"),
+        (
+            {},
+            {
+                "container": {
+                    "vmid": 129,
+                    "exists": True,
+                    "here": True,
+                    "restart_needed": True,
+                    "notes": ["container 129 needs a restart so that dev0 takes effect"],
+                }
+            },
+            "129 needs a restart",
+        ),
         ({}, {"service": {"port_taken": True, "port_is_ours": False, "port_owner": "pid 7 (nginx)"}}, "30000 is held by pid 7 (nginx)"),
         ({}, {"plan": PLAN_FAILS}, "48 requests need 17.2 GiB. Set max_running_requests to 8 (now 48 (implicit)): predicted OK, 370,315 tokens, 8 requests"),
         ({}, {"plan": {**PLAN_FAILS, "advice": []}}, "No single change makes it work"),
@@ -118,6 +131,11 @@ def test_a_gpu_that_a_vm_has_is_in_the_way_only_if_it_is_wanted() -> None:
     assert states(dataclasses.replace(WANTED, gpus=1, tp_size=1), node=node)["GPUs"] == [preflight.NOTE, preflight.OK]
     assert states(dataclasses.replace(WANTED, gpus=["0000:61:00.0"], tp_size=1), node=node)["GPUs"] == [preflight.NOTE, preflight.OK]
     assert preflight.NEEDS_YOU in states(dataclasses.replace(WANTED, gpus=["0000:41:00.0"], tp_size=1), node=node)["GPUs"]
+
+
+def test_what_a_person_should_know_about_the_container_stops_nothing() -> None:
+    note = "In container 129 process 88 (python3 server.py) on /dev/nvidia0 was started by hand"
+    assert states(container={"vmid": 129, "exists": True, "here": True, "plan": [], "notes": [note]})["container"] == [preflight.OK, preflight.NOTE]
 
 
 def test_nouveau_is_for_the_node_phase_to_put_aside() -> None:
