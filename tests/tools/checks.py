@@ -235,6 +235,8 @@ def sandbox(run: Run, lane: Lane, *, everything: bool) -> None:
     run.step(SANDBOX_STEPS[0], [*pytest, "tests/sandbox"], env=env)
     run.step(SANDBOX_STEPS[1], [*pytest, *side_by_side, "tests/integration"], env=env)
     run.step(SANDBOX_STEPS[2], [tools / "molecule", "test", "--scenario-name", "default"], env=env, live=True)
+    if everything:
+        run.step("bin/try on machines as new", [*pytest, "-s", "tests/as_new"], env=env, live=True)
 
 
 def index(run: Run, lane: Lane) -> None:
