@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("down", "Stop a node and remove its disk; the cache of images stays.")
     sub.add_argument("--keep", action="store_true", help="shut down in order and keep the disk for the next up")
     sub.add_argument("--all", action="store_true", help="all nodes")
+    command("kill", "Cut a node's power: nothing is shut down, the disk stays, up starts it again.")
     command("reset", "Give a node a new disk and start it again.")
     sub = command("status", "Show nodes; exit code 3 if the named one does not run.", with_node=False)
     sub.add_argument("name", nargs="?", help="only this node")
@@ -141,6 +142,12 @@ def _down(folders: Folders, options: argparse.Namespace) -> int:
             say(f"node {name} is down" + (" (disk kept)" if options.keep else ""))
         elif not options.all:
             say(f"there is no node {name}")
+    return 0
+
+
+def _kill(folders: Folders, options: argparse.Namespace) -> int:
+    machine.check_user()
+    say(f"node {options.name} " + ("has no power any more" if lifecycle.kill(folders, options.name) else "did not run"))
     return 0
 
 
@@ -325,6 +332,7 @@ def _prune(folders: Folders, options: argparse.Namespace) -> int:
 _COMMANDS: dict[str, Callable[[Folders, argparse.Namespace], int]] = {
     "up": _up,
     "down": _down,
+    "kill": _kill,
     "reset": _reset,
     "status": _status,
     "ssh": _ssh,

@@ -32,7 +32,7 @@ HOSTNAMES = {"trixie": "pve9", "bookworm": "pve8"}
 _START_TIMEOUT_S = 120
 _BOOT_TIMEOUT_S = 300
 _STOP_TIMEOUT_S = 100
-_STATE_CHECK = "systemctl is-system-running --wait; systemctl --failed --no-legend --plain | cut -d' ' -f1"
+_STATE_CHECK = "{0}systemctl is-system-running --wait; systemctl --failed --no-legend --plain | cut -d' ' -f1"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}\Z")
 
 
@@ -326,12 +326,15 @@ def _await_login(folders: Folders, record: Record, process: subprocess.Popen[byt
         if process.poll() is not None or time.monotonic() > deadline_s:
             raise SandboxError(f"node {record.name} did not come up; the end of its console:\n{tail(folder.console, 20)}")
         time.sleep(0.05)
-    command = inside.command(folders, record, ["/bin/sh", "-c", _STATE_CHECK])
+    command = inside.command(folders, record, ["/bin/sh", "-c", _STATE_CHECK.format("timeout 30 " if record.cluster else "")])
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_BOOT_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         raise SandboxError(f"node {record.name} has not finished booting after {_BOOT_TIMEOUT_S} s") from None
     words = done.stdout.split()
+    if not words and record.cluster and done.returncode == 0:
+        # Its guests wait for the quorum, that is for the other nodes; everything else is up.
+        return say(f"note: node {record.name} has not finished booting: a node of a cluster waits for the others before it starts guests")
     if not words:
         raise SandboxError(f"node {record.name} does not let us in: {done.stderr.strip()}")
     if words[0] != "running":
@@ -362,6 +365,16 @@ def down(folders: Folders, name: str, keep: bool) -> bool:
         ssh.write_client_files(folders)
         link.tidy(folders, record.link if record else "")
         return True
+
+
+def kill(folders: Folders, name: str) -> bool:
+    """Cut a node's power: nothing is shut down, its disk stays. Return whether it ran."""
+    with _node_lock(folders, name) as folder:
+        if not folder.path.exists():
+            raise SandboxError(f"there is no node {name}")
+        ran = is_running(folder)
+        _end(folder, orderly=False)
+        return ran
 
 
 def reset(folders: Folders, name: str) -> Record:

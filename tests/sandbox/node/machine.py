@@ -21,6 +21,7 @@ MACHINE_PACKAGES = SOURCE / "machine-packages.txt"
 _PROOF = {
     "ca-certificates": "update-ca-certificates",
     "debian-archive-keyring": "/usr/share/keyrings/debian-archive-keyring.gpg",
+    "iproute2": "tc",
     "mmdebstrap": "mmdebstrap",
     "openssh-client": "ssh",
     "python3": "python3",

@@ -32,13 +32,19 @@ _STOP_TIMEOUT_S = 90
 # Kernel clock and modules are the machine's; the rest a Proxmox node has.
 _DROPPED = "CAP_SYS_TIME,CAP_SYS_MODULE"
 _SYSTEM_CALLS = "bpf add_key keyctl request_key @mount @module"
-# On a link the other node and its containers reach this node's hub, too.
-_HUB_ON_LINK = """\
+# On a link the other node and its containers reach this node's hub, too, and this node's containers the other node.
+_ON_LINK = {
+    "kpro-standin-hub": """\
 [Service]
 ExecStart=
 ExecStart=/usr/bin/python3 /usr/lib/kpro-standin/hub/standin_hub --bind 0.0.0.0:8090 --models /srv/kpro-standin/hub \
 --files /srv/kpro-standin/files --faults /etc/kpro-standin/hub.json --log /var/log/kpro-standin-hub/requests.jsonl
-"""
+""",
+    "networking": f"""\
+[Service]
+ExecStartPost=/usr/sbin/iptables -t nat -A POSTROUTING -s 10.77.0.0/24 -o {link.BRIDGE} -j MASQUERADE
+""",
+}
 _ENTER = r"""
 set -eu
 echo 0 > "$CGROUP/cgroup.procs"
@@ -160,12 +166,13 @@ class Supervisor:
         (root / "etc/machine-id").write_text(f"{record.machine_id}\n", encoding="ascii")
         if record.image.pristine:
             return
-        drop_in = root / "etc/systemd/system/kpro-standin-hub.service.d/link.conf"
-        if record.link:
-            drop_in.parent.mkdir(parents=True, exist_ok=True)
-            drop_in.write_text(_HUB_ON_LINK, encoding="ascii")
-        else:
-            drop_in.unlink(missing_ok=True)
+        for unit, text in _ON_LINK.items():
+            drop_in = root / f"etc/systemd/system/{unit}.service.d/link.conf"
+            if record.link:
+                drop_in.parent.mkdir(parents=True, exist_ok=True)
+                drop_in.write_text(text, encoding="ascii")
+            else:
+                drop_in.unlink(missing_ok=True)
         for name, mode in (("ssh_host_ed25519_key", 0o600), ("ssh_host_ed25519_key.pub", 0o644)):
             path = root / "etc/ssh" / name
             path.touch(mode=mode)
