@@ -175,6 +175,37 @@ def test_the_kernels_count_decides_about_a_kill_for_memory(context: dict[str, t.
     assert diagnose(lines, {"unit": {"result": "signal"}, "memory_events": {"oom_kill": 0}}).class_ == "child_killed"
 
 
+@pytest.mark.parametrize(
+    ("line", "class_", "remedy"),
+    [
+        ("gate: GPU memory is in use after 90 s: GPU-aa holds 30000 MiB (allowed: 500 MiB)", "gpu_occupied", "names who holds it"),
+        ("gate: port 30000 on 0.0.0.0 cannot be had (Address already in use)", "port_taken", "End the other server"),
+        ("gate: model /srv/x cannot be read (No such file or directory): is the model store mounted?", "model_path_missing", "mounted"),
+        ("gate: the node's driver is not 580.1 (NVRM version: 570): deploy again to bring both in line", "gate_refused", "Run the deployment again"),
+    ],
+)
+def test_a_refusal_of_the_gate_has_class_and_remedy(line: str, class_: str, remedy: str) -> None:
+    found = diagnose(["Started kpro-sglang.service", line], {"unit": {"exit_words": "exit code 78"}})
+    assert (found.class_, found.phase, found.evidence) == (class_, "gate", (line,))
+    assert line.removeprefix("gate: ") in found.cause and remedy in found.remedy
+
+
+def test_a_kill_that_the_log_does_not_explain_came_from_outside() -> None:
+    serving = ["gate: ok", "Uvicorn running on http://0.0.0.0:30000", "The server is fired up and ready to roll!"]
+    found = diagnose(serving, {"unit": {"exit_words": "ended by signal 9"}, "loss": ["crashed", "x"]})
+    assert found.class_ == "killed_from_outside" and "signal 9 while it served" in found.cause and found.confidence == "likely"
+    own = diagnose([*serving, "kill_process_tree called: parent_pid=1"], {"unit": {"exit_words": "ended by signal 9"}})
+    assert own.class_ == "unknown"
+
+
+def test_a_crash_loop_names_the_first_error_and_a_known_port_the_holder() -> None:
+    lines = ["Scheduler hit an exception: Traceback (most recent call last):", "RuntimeError: CUDA error: an illegal memory access was encountered"]
+    found = diagnose(lines, {"loss": ["crash_loop", "NRestarts 0 -> 2"]})
+    assert found.class_ == "crash_loop" and "NRestarts 0 -> 2" in found.cause and "illegal memory access" in found.cause
+    held = "port 1 is held by pid 7 (x), not by kpro-sglang.service"
+    assert diagnose(["[Errno 98] address already in use"], {"loss": ["other_server_answers", held]}).cause == held
+
+
 SEED_LINES = [
     "Max running requests is reset to 48 for speculative decoding.",
     "[2026-11-29 12:00:00 TP0] Load weight begin. avail mem=46.90 GB",

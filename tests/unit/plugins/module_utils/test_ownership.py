@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from ansible_collections.kpro.llm.plugins.module_utils._ownership import Owner, foreign_holders, in_unit, leftovers
-from ansible_collections.kpro.llm.plugins.module_utils._process_table import Process
+from ansible_collections.kpro.llm.plugins.module_utils._process_table import Process, process_words
 
 UNIT = "kpro-sglang.service"
 GROUP = f"/system.slice/{UNIT}"
@@ -97,3 +99,19 @@ def test_in_random_process_tables_nothing_foreign_is_ever_chosen() -> None:
         listeners = {dice.randrange(2, 40)}
         expected = {p.pid for p in foreign if p.pid in listeners and p.uid == 999 and p.mapped == (TORCH,)}
         assert chosen(*foreign, listeners=listeners) == expected
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "container"),
+    [
+        ("/lxc/202/ns/system.slice/big.service", 202),
+        ("/lxc.payload.202/system.slice/big.service", 202),
+        ("/machine.slice/x.scope/lxc/7", 7),
+        ("/system.slice/ollama.service", 0),
+        ("/lxcfs/1", 0),
+    ],
+)
+def test_a_holder_is_named_with_its_container(cgroup: str, container: int) -> None:
+    process = Process(9, uid=100998, command="ollama", cgroup=cgroup)
+    assert process.container == container
+    assert (f"container {container}" in process_words(process)) == bool(container)

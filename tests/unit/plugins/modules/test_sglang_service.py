@@ -132,7 +132,9 @@ def test_a_restart_that_was_interrupted_is_made_up_for(options: dict[str, t.Any]
     note_start(options, unit)
     (unit.folder / "refuse-start").touch()
     changed = {**options, "config_text": CONFIG.replace("8192", "4096")}
-    assert service(changed).rc == 1
+    refused = service(changed)
+    assert refused.rc == 1 and refused.result["details"]["diagnosis"]["class"] == "never_started"
+    assert "systemd could not start it: Job for the unit failed" in refused.result["msg"] and "systemctl cat" in refused.result["remedy"]
     (unit.folder / "refuse-start").unlink()
     ended = service(changed)
     assert ended.result["plan"] == ["Start the service"]
