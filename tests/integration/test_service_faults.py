@@ -33,9 +33,10 @@ HOLDS = dict.fromkeys(GPUS, 41_000)
 # A little, so that those who must survive are holders of both GPUs and none that disturbs.
 LITTLE = dict.fromkeys(GPUS, 90)
 FOREIGN = "/srv/light/foreign.json"
+SCHEDULER = "/srv/light/scheduler.pid"
 
 FIRST_LINES: list[dict[str, t.Any]] = [{"start": {"case": "9b-2x4090", "scale": 0.004, "to": "Mamba Cache is allocated"}}]
-LOADED: list[dict[str, t.Any]] = [{"start": {"case": "9b-2x4090", "scale": 0.004}}, {"child": {"hold": HOLDS, "pid_file": "/srv/light/scheduler.pid"}}]
+LOADED: list[dict[str, t.Any]] = [{"start": {"case": "9b-2x4090", "scale": 0.004}}, {"child": {"hold": HOLDS, "pid_file": SCHEDULER}}]
 SERVES: list[dict[str, t.Any]] = [*LOADED, {"listen": 0}, {"sleep": 0.3}, {"healthy": True}]
 
 
@@ -88,12 +89,15 @@ class Ended:
 class Running:
     """The service phase, under way."""
 
+    begun: t.ClassVar[list[subprocess.Popen[str]]] = []
+
     def __init__(self, node: ServiceNode, variables: dict[str, t.Any]) -> None:
         self.report = node.folder / "report.json"
         self.report.unlink(missing_ok=True)
         argv = node.ansible("ansible-playbook", ROOT / "tests/integration/service/start.yml", "-e", json.dumps({**variables, "report": str(self.report)}))
         self.began = time.monotonic()
         self.process = subprocess.Popen(argv, env=node.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/")
+        self.begun.append(self.process)
 
     def end(self) -> Ended:
         output = self.process.communicate(timeout=400)[0]
@@ -167,6 +171,11 @@ def harmless(node: ServiceNode, bystanders: Bystanders) -> Iterator[None]:
     assert "0" not in before and len(before) == 4, before
     bystanders.renewed = False
     yield
+    for process in Running.begun:
+        # Of a test that failed before it waited for the end.
+        process.kill()
+        process.communicate()
+    Running.begun.clear()
     # A reboot ends everybody.
     assert bystanders.renewed or bystanders.pids() == before
 
@@ -177,6 +186,7 @@ def put(node: ServiceNode, steps: list[dict[str, t.Any]], path: str = SCENARIO, 
 
 def begin(node: ServiceNode, steps: list[dict[str, t.Any]], variables: dict[str, t.Any] | None = None, **scenario: t.Any) -> Running:
     put(node, steps, **scenario)
+    node.inside(f"rm -f {SCHEDULER}")
     return Running(node, {"sglang_server__gpus": list(GPUS), **(variables or {})})
 
 
@@ -465,10 +475,14 @@ def test_what_answers_is_wrong(node: ServiceNode, scenario: dict[str, t.Any], cl
 @everything
 def test_bad_flag_is_refused_before_anything_is_touched(node: ServiceNode) -> None:
     before = good(node)["identity"]
-    ended = run(node, SERVES, {"sglang_server__options": {"no_such_flag": 1}})
-    assert ended.rc and "unrecognized arguments: --no-such-flag" in ended.failures[-1]["msg"], ended.output
-    assert "Correct sglang_server__options" in ended.failures[-1]["msg"]
-    assert node.inside(f"systemctl show -P MainPID {UNIT}").strip() == str(before["main_pid"])
+    for options, words in (
+        ({"no_such_flag": 1}, "engine option no_such_flag: SGLang 0.5.23 does not know it"),
+        ({"reasoning_parser": "no_such_parser"}, "the installed engine refuses them: argument --reasoning-parser: invalid choice"),
+    ):
+        ended = run(node, SERVES, {"sglang_server__options": options})
+        assert ended.rc and words in ended.failures[-1]["msg"], ended.output
+        assert re.search("Look at sglang serve --help|Correct sglang_server__options", ended.failures[-1]["msg"])
+        assert node.inside(f"systemctl show -P MainPID {UNIT}").strip() == str(before["main_pid"])
 
 
 @everything
@@ -502,8 +516,8 @@ def test_model_that_is_not_mounted(node: ServiceNode) -> None:
 @everything
 def test_killed_scheduler(node: ServiceNode) -> None:
     running = begin(node, [*LOADED, {"sleep": 120}])
-    until(lambda: logged(node, "max_total_num_tokens="), "it has loaded")
-    node.inside("kill -9 $(cat /srv/light/scheduler.pid)")
+    until(lambda: node.inside(f"cat {SCHEDULER}", check=False) != "", "it has loaded")
+    node.inside(f"kill -9 $(cat {SCHEDULER})")
     found = running.end().lost("child_killed", "ended by signal 9", "kernel")
     assert "crashed with exit code -9" in found["evidence"][0]
 
@@ -518,16 +532,14 @@ def test_ram_kill(node: ServiceNode) -> None:
     events = "/srv/light/memory.events"
     node.inside(f"cat > {events}", stdin=MEMORY_EVENTS.replace("oom_kill 1", "oom_kill 0"))
     # It listens before it has loaded, so that the role ends and the module can be given the recorded file.
-    early = run(
-        node, [*FIRST_LINES, {"child": {"pid_file": "/srv/light/scheduler.pid"}}, {"listen": 0}, {"sleep": 300}], {"sglang_server__ready_level": "port"}
-    )
+    early = run(node, [*FIRST_LINES, {"child": {"pid_file": SCHEDULER}}, {"listen": 0}, {"sleep": 300}], {"sglang_server__ready_level": "port"})
     assert early.rc == 0, early.output
     options = {"identity": early.result["identity"], "port": PORT, "level": "health", "memory_events": events, "on_failure": "leave"}
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(node.module, "sglang_ready", **options)
         until(lambda: node.inside("cat /run/kpro-llm/ready.json", check=False) != "", "the module waits")
         node.inside(f"cat > {events}", stdin=MEMORY_EVENTS)
-        node.inside("kill -9 $(cat /srv/light/scheduler.pid)")
+        node.inside(f"kill -9 $(cat {SCHEDULER})")
         seen = waiting.result()
     found = seen["details"]["diagnosis"]
     assert found["class"] == "ram_kill" and "want of main memory" in seen["msg"] and "Raise gpu_container__memory_mib" in seen["remedy"], seen
@@ -536,7 +548,7 @@ def test_ram_kill(node: ServiceNode) -> None:
 @everything
 def test_container_stopped_while_waiting(node: ServiceNode, bystanders: Bystanders) -> None:
     running = begin(node, [*LOADED, {"sleep": 120}])
-    until(lambda: logged(node, "max_total_num_tokens="), "it has loaded")
+    until(lambda: node.inside(f"cat {SCHEDULER}", check=False) != "", "it has loaded")
     node.run(f"pct stop {VMID}")
     ended = running.end()
     node.run(f"pct start {VMID}")
@@ -561,7 +573,7 @@ def test_journal_rotated_while_waiting(node: ServiceNode) -> None:
 def test_node_rebooted_while_waiting(node: ServiceNode, bystanders: Bystanders) -> None:
     """The wait finds the container again and sees that it is another boot; the next run finds the service that came back by itself."""
     running = begin(node, [*SERVES[:-1], {"sleep": 8}, {"healthy": True}])
-    until(lambda: logged(node, "max_total_num_tokens="), "it has loaded")
+    until(lambda: node.inside(f"cat {SCHEDULER}", check=False) != "", "it has loaded")
     node.reboot()
     ended = running.end()
     bystanders.start()
