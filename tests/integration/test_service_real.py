@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 
@@ -42,28 +43,33 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service
             service_node.stop(node)
 
 
-@pytest.fixture
-def node(deployed: tuple[ServiceNode, subprocess.CompletedProcess[str]]) -> ServiceNode:
+@pytest.fixture(scope="module")
+def model(deployed: tuple[ServiceNode, subprocess.CompletedProcess[str]]) -> str:
+    """The path of the deployed model, asked before any test configures another one."""
     node, done = deployed
     assert done.returncode == 0, done.stdout
-    node.inside(f"systemctl stop {UNIT} foreign 2>/dev/null; systemctl reset-failed; rm -rf /srv/broken", check=False)
+    text = node.inside("cat /etc/kpro-llm/sglang.yaml")
+    return str(json.loads(next(line for line in text.splitlines() if line.startswith("model-path: ")).partition(": ")[2]))
+
+
+@pytest.fixture
+def node(deployed: tuple[ServiceNode, subprocess.CompletedProcess[str]], model: str) -> ServiceNode:
+    node = deployed[0]
+    # Without a last good configuration to restore, which would be one start more for each test.
+    node.inside(f"systemctl stop {UNIT} foreign 2>/dev/null; systemctl reset-failed; rm -rf /srv/broken /var/lib/kpro-llm/last_good.json", check=False)
     return node
 
 
-def option(node: ServiceNode, name: str) -> str:
-    """Return an option of the deployed configuration."""
-    text = node.inside("cat /etc/kpro-llm/sglang.yaml")
-    return str(json.loads(next(line for line in text.splitlines() if line.startswith(f"{name}: ")).partition(": ")[2]))
-
-
-def begin(node: ServiceNode, model_path: str = "") -> Running:
+def begin(node: ServiceNode, model: str) -> Running:
     """Begin the service phase alone, with what the deployment would pass on."""
-    runtime = node.inside("ls -d /opt/kpro-llm/sglang/*/bin/python | grep -v light | head -1").strip()
+    unit = node.inside(f"cat /etc/systemd/system/{UNIT}")
+    venv = re.search(r" (\S+)/bin/python ", unit)
+    assert venv is not None, unit
     return Running(
         node,
         {
-            "sglang_server__venv": runtime.removesuffix("/bin/python"),
-            "sglang_server__model_path": model_path or option(node, "model-path"),
+            "sglang_server__venv": venv[1],
+            "sglang_server__model_path": model,
             "sglang_server__served_name": "kpro/tiny-qwen3_5",
             "sglang_server__lane": "cpu",
             "sglang_server__devices": [],
@@ -74,9 +80,9 @@ def begin(node: ServiceNode, model_path: str = "") -> Running:
     )
 
 
-def broken_copy(node: ServiceNode, change: str) -> str:
+def broken_copy(node: ServiceNode, model: str, change: str) -> str:
     """Copy the model and damage the copy; return its path."""
-    node.inside(f"cp -rL {option(node, 'model-path')} /srv/broken && cd /srv/broken && {change}")
+    node.inside(f"cp -rL {model} /srv/broken && cd /srv/broken && {change}")
     return "/srv/broken"
 
 
@@ -89,8 +95,8 @@ def test_ready_in_one_go(deployed: tuple[ServiceNode, subprocess.CompletedProces
     assert "next: " in done.stdout
 
 
-def test_killed_scheduler(node: ServiceNode) -> None:
-    running = begin(node)
+def test_killed_scheduler(node: ServiceNode, model: str) -> None:
+    running = begin(node, model)
     until(lambda: logged(node, "Load weight end"), "it loads", 180)
     group = node.inside(f"cat /sys/fs/cgroup$(systemctl show -P ControlGroup {UNIT})/cgroup.procs").split()
     names = {pid: node.inside(f"cat /proc/{pid}/comm", check=False).strip() for pid in group}
@@ -101,11 +107,11 @@ def test_killed_scheduler(node: ServiceNode) -> None:
     assert found["class"] == "child_killed" and "signal 9" in found["cause"] and found["remedy"], found
 
 
-def test_port_conflict(node: ServiceNode) -> None:
+def test_port_conflict(node: ServiceNode, model: str) -> None:
     service_node.put_engine(node)
     node.inside("mkdir -p /srv/light && chmod 0777 /srv/light")
     foreign(node, [{"listen": service_node.PORT}, {"healthy": True}], after_gate=True, model="kpro/tiny-qwen3_5")
-    ended = begin(node).end()
+    ended = begin(node, model).end()
     ended.lost("other_server_answers", "is held by pid", "End the other server", loss="other_server_answers")
     assert node.inside("systemctl is-active foreign").strip() == "active"
 
@@ -118,12 +124,12 @@ def test_port_conflict(node: ServiceNode) -> None:
     ],
     ids=["tokenizer", "weights"],
 )
-def test_damaged_model(node: ServiceNode, change: str, class_: str, cause: str, remedy: str) -> None:
-    begin(node, broken_copy(node, change)).end().lost(class_, cause, remedy)
+def test_damaged_model(node: ServiceNode, model: str, change: str, class_: str, cause: str, remedy: str) -> None:
+    begin(node, broken_copy(node, model, change)).end().lost(class_, cause, remedy)
 
 
-def test_stopped_while_loading(node: ServiceNode) -> None:
-    running = begin(node)
+def test_stopped_while_loading(node: ServiceNode, model: str) -> None:
+    running = begin(node, model)
     until(lambda: logged(node, "server_args="), "it loads", 180)
     node.inside(f"systemctl stop {UNIT}")
     running.end().lost("stopped", "was stopped from outside", "Run the deployment again")
