@@ -216,7 +216,10 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 90) -> None
 
 
 def logged(node: ServiceNode, text: str) -> bool:
-    return text in node.inside(f"journalctl --no-pager --output=cat _SYSTEMD_INVOCATION_ID=$(systemctl show -P InvocationID {UNIT})", check=False)
+    """Whether the start that is under way has written a text; the unit was stopped before."""
+    return text in node.inside(
+        f"systemctl -q is-active {UNIT} && journalctl --no-pager --output=cat _SYSTEMD_INVOCATION_ID=$(systemctl show -P InvocationID {UNIT})", check=False
+    )
 
 
 # --- it works ---------------------------------------------------------------------------------------------------------------------------
