@@ -11,6 +11,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import (
     _diagnosis_container,
     _diagnosis_memory,
+    _diagnosis_notes,
     _diagnosis_service,
     _diagnosis_start,
     _diagnosis_unit,
@@ -35,7 +36,9 @@ def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = Non
         found = rule(case)
         if found is not None:
             return dataclasses.replace(found, phase=case.log.phase)
-    found = _loss(case) or _diagnosis_start.first_exception(case) or _diagnosis_unit.killed(case) or _unknown(case)
+    # A line that only warns is an answer where no start was lost.
+    note = None if case.get("loss") else next(iter(_diagnosis_notes.notes(case)), None)
+    found = _loss(case) or _diagnosis_start.first_exception(case) or _diagnosis_unit.killed(case) or note or _unknown(case)
     return dataclasses.replace(found, phase=case.log.phase)
 
 
@@ -45,8 +48,8 @@ def silent_faults(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None 
     rules = [_diagnosis_service.wrong_weights, _diagnosis_service.effective_setting]
     if case.option("device") != "cpu":
         rules.append(_diagnosis_service.on_the_cpu)
-    found = (rule(case) for rule in rules)
-    return [f"{finding.cause}. {finding.remedy}" for finding in found if finding is not None]
+    found = [finding for rule in rules if (finding := rule(case)) is not None]
+    return [f"{finding.cause}. {finding.remedy}" for finding in [*found, *_diagnosis_notes.notes(case)]]
 
 
 def _loss(case: Case) -> Diagnosis | None:

@@ -18,6 +18,7 @@ _FRACTION = "--mem-fraction-static"
 _LESS_STATE = "a smaller max_running_requests (8 for the 27B on 48 GB), mamba_ssm_dtype bfloat16, or fewer draft tokens"
 _LESS_WEIGHT = "quantised weights, or more GPUs (tp_size)"
 _LESS_GRAPH = "a smaller cuda_graph_max_bs"
+_OUT_OF_MEMORY = r"(?:OutOfMemoryError|CUDA out of memory)"
 _FREE_FIRST = "Free the GPUs of other processes, then start again"
 
 
@@ -260,9 +261,40 @@ def graph_capture(case: Case) -> Diagnosis | None:
     )
 
 
+def draft_load(case: Case) -> Diagnosis | None:
+    """0.5.9 loads the draft head after the pools and graphs of the target, out of the slack."""
+    line = case.line(_OUT_OF_MEMORY)
+    if not line or not case.find(r"[Cc]apture (?:\w+ )*(?:cuda|CUDA) graphs? end") or not case.find(r"eagle_worker|draft_worker|multi_layer_eagle"):
+        return None
+    return Diagnosis(
+        "draft_load_oom",
+        "CUDA out of memory while the draft head was loaded, after the pools and graphs of the model had taken theirs",
+        f"Lower mem_fraction_static, set {_LESS_STATE}, or drop speculation",
+        (line,),
+        "lower",
+    )
+
+
+def pool_allocation(case: Case) -> Diagnosis | None:
+    """The pools were sized, and what the sizing does not charge (padding, tables, workspaces) did not fit into the slack."""
+    line = case.line(_OUT_OF_MEMORY)
+    if not line or case.log.phase not in ("pools", "scheduler") or case.find(r"create_weights|weight_loader|load_weights"):
+        return None
+    workspace = case.find(r"workspace")
+    what = "the attention backend's workspace was" if workspace else "the pools were"
+    return Diagnosis(
+        "attention_workspace_oom" if workspace else "pool_allocation_oom",
+        f"CUDA out of memory while {what} allocated: the slack is smaller than what the sizing leaves out (padding, tables, workspaces)",
+        f"Lower mem_fraction_static, set a smaller max_running_requests, or {_LESS_GRAPH}",
+        (line,),
+        "lower",
+        "likely",
+    )
+
+
 def load_or_serve_oom(case: Case) -> Diagnosis | None:
     """CUDA ran out of memory while loading or serving."""
-    line = case.line(r"(?:OutOfMemoryError|CUDA out of memory)")
+    line = case.line(_OUT_OF_MEMORY)
     if not line:
         return None
     rank = re.search(r"\bTP(\d+)\b", line)
@@ -292,6 +324,8 @@ RULES: tuple[t.Callable[[Case], Diagnosis | None], ...] = (
     not_enough_memory,
     context_too_long,
     slots_exhausted,
+    draft_load,
     graph_capture,
+    pool_allocation,
     load_or_serve_oom,
 )

@@ -11,13 +11,16 @@ import typing as t
 # Failures that a smaller configuration cures. All others come back with any rung, so none is tried.
 CURABLE = frozenset(
     {
+        "attention_workspace_oom",
         "context_too_long",
+        "draft_load_oom",
         "fraction_too_low",
         "graph_capture_oom",
         "hybrid_state_pool_too_large",
         "known_upstream_bug",
         "load_oom",
         "no_fraction_fits",
+        "pool_allocation_oom",
         "pools_too_large",
         "rank_died_main_alive",
         "request_slots_exhausted",

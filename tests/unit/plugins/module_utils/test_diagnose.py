@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils._diagnose import diagnose
+from ansible_collections.kpro.llm.plugins.module_utils._diagnose import diagnose, silent_faults
 from ansible_collections.kpro.llm.plugins.module_utils._diagnosis import Case
 from ansible_collections.kpro.llm.plugins.module_utils._explain import explain
 from ansible_collections.kpro.llm.plugins.module_utils._plan_models import config_of
@@ -254,3 +254,61 @@ def test_the_models_config_is_read_from_its_folder(tmp_path: Path) -> None:
     assert "By the plan" in explain(SEED_LINES, {**SEED_FACTS, "model_path": str(tmp_path)}).cause
     (tmp_path / "config.json").write_text("{", encoding="utf-8")
     assert "By the plan" not in explain(SEED_LINES, {**SEED_FACTS, "model_path": str(tmp_path)}).cause
+
+
+LOADED = [
+    "[2026-11-29 12:00:00 TP0] Load weight begin. avail mem=46.90 GB",
+    "[2026-11-29 12:01:00 TP0] Load weight end. type=X, avail mem=21.26 GB, mem usage=25.61 GB.",
+]
+CAPTURED = [
+    *LOADED,
+    "[2026-11-29 12:01:01 TP0] Memory pool end. avail mem=7.00 GB",
+    "[2026-11-29 12:01:02 TP0] Capture cuda graph begin. avail mem=7.0 GB",
+]
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+SERVING = "[2026-11-29 12:02:00] The server is fired up and ready to roll!"
+
+
+@pytest.mark.parametrize(
+    ("lines", "class_", "direction"),
+    [
+        (["Max running requests is reset to 48 for speculative decoding. You can override this"], "implicit_request_limit", "lower"),
+        (["Disabling radix cache since speculative decoding for Qwen3_5 is not supported with radix cache yet."], "prefix_cache_off", ""),
+        (["ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes."], "gpu_unbalanced", ""),
+        (["[TP0] Load weight begin. avail mem=30.00 GB"], "gpu_occupied", ""),
+        ([*LOADED[:1], "  File loader.py, in create_weights", OOM], "load_oom", ""),
+        (["TP rank could finish the model loading, but there are other ranks that didn't finish loading."], "rank_missing", ""),
+        ([*LOADED, "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."], "pools_too_large", "lower"),
+        (["ValueError: Loaded weights leave no GPU memory for the KV cache. Raise --mem-fraction-static above 0.9"], "fraction_too_low", "raise"),
+        (["RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) state cache."], "hybrid_state_pool_too_large", "raise"),
+        (["The mamba state cache is too small to serve any requests"], "state_slots_too_few", "raise"),
+        (["AssertionError: max_running_request is zero"], "state_slots_too_few", "raise"),
+        (["max_running_requests is capped to 7 by the mamba state cache"], "requests_capped", "raise"),
+        (["max_total_tokens=500000 is larger than the profiled value 178472. Use the profiled value instead."], "token_cap_too_high", "lower"),
+        ([*LOADED, "AssertionError: Memory pool size is too small"], "pools_too_large", "lower"),
+        (["max_total_num_tokens=8063, chunked_prefill_size=4096, max_running_requests=8, context_len=65536"], "cache_shorter_than_context", "lower"),
+        ([*LOADED, "  File memory_pool.py, in __init__", OOM], "pool_allocation_oom", "lower"),
+        ([*LOADED, "  File flashinfer_backend.py, workspace_buffer = torch.empty(", OOM], "attention_workspace_oom", "lower"),
+        (["[TP0] Memory pool end. avail mem=1.20 GB"], "little_slack", "lower"),
+        ([*CAPTURED, f"Exception: Capture cuda graph failed: {OOM}", "Possible solutions:"], "graph_capture_oom", "lower"),
+        ([*CAPTURED, "Capture cuda graph end. mem usage=1.00 GB.", "  File eagle_worker.py, in __init__", OOM], "draft_load_oom", "lower"),
+        (["Capture cuda graph end. Time elapsed: 9 s. mem usage=-5.29 GB. avail mem=30.00 GB."], "loader_temporaries_counted", ""),
+        (["AssertionError: Not enough space for mamba cache, try to increase --mamba-full-memory-ratio"], "request_slots_exhausted", "lower"),
+        ([*CAPTURED, SERVING, OOM], "serving_oom", "lower"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_line_of_the_memory_table_has_its_meaning(lines: list[str], class_: str, direction: str) -> None:
+    found = diagnose(lines, {"args": {"mem_fraction_static": 0.85}, "gpu_memory_mib": [49140]})
+    assert (found.class_, found.direction) == (class_, direction), found
+    assert found.cause and found.remedy and found.evidence
+
+
+def test_a_start_of_the_real_engine_that_is_well_has_no_note() -> None:
+    lines = (FIXTURES / "sglang_logs" / "ready.log").read_text(encoding="utf-8").splitlines()
+    assert silent_faults(lines, {"args": {"device": "cpu"}}) == []
+
+
+def test_a_note_is_no_cause_of_a_lost_start() -> None:
+    found = diagnose([SEED_LINES[0]], {"loss": ["crashed", "it ended"]})
+    assert found.class_ == "unknown"
