@@ -89,6 +89,9 @@ def check_binding(present: Present) -> None:
         ids = f" and from vfio-pci's ids ({'; '.join(f'{each.place}: {each.text}' for each in vfio)})" if vfio else " and from vfio-pci's ids" if bound else ""
         raise KproError(f"GPU {names}", reason, f"Remove it from the VM (qm set VMID --delete hostpciN){ids}{', then reboot the node' if bound else ''}")
     blockers = blocker_findings(present.settings, present.pci)
+    taken = {f"GPU {gpu.bus_id}" for gpu in lost} | {each.what for each in blockers if each.kind == "vfio_ids"}
+    if any(f"GPU {gpu.bus_id}" not in taken for gpu in present.pci):
+        blockers = [each for each in blockers if each.kind != "vfio_ids"]
     if blockers:
         raise KproError(
             blockers[0].what, "; ".join(dict.fromkeys(each.reason for each in blockers)), ". ".join(dict.fromkeys(each.remedy for each in blockers))
