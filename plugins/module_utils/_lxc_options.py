@@ -13,6 +13,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Decl
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw_wanted import read_line
 
 SCALARS = {"hostname": "hostname", "cores": "cores", "memory_mib": "memory", "swap_mib": "swap", "onboot": "onboot", "description": "description"}
+WAITS_S = {"task_timeout_s": 600, "shutdown_timeout_s": 180, "ready_timeout_s": 120, "api_timeout_s": 30}
 NAME_KEYS = ("nameserver", "searchdomain")
 
 
@@ -48,16 +49,13 @@ def argument_spec() -> dict[str, t.Any]:
         "devices": {"type": "list", "elements": "dict", "options": device},
         "options": {"type": "dict", "default": {}},
         "raw_lines": {"type": "list", "elements": "str", "default": []},
-        "task_timeout_s": {"type": "int", "default": 600},
-        "shutdown_timeout_s": {"type": "int", "default": 180},
-        "ready_timeout_s": {"type": "int", "default": 120},
+        **{name: {"type": "int", "default": default_s} for name, default_s in WAITS_S.items()},
         **{name: {"type": "str"} for name in ("node", "api_host", "api_token_id")},
         "api_password": {"type": "str", "no_log": True},
         "api_token_secret": {"type": "str", "no_log": True},
         "api_ca_file": {"type": "path"},
         "api_user": {"type": "str", "default": "root@pam"},
         "api_port": {"type": "int", "default": 8006},
-        "api_timeout_s": {"type": "int", "default": 30},
     }
 
 
