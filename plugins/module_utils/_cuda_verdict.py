@@ -16,6 +16,9 @@ P2p = t.Literal["ok", "none", "corrupt", "hangs", "error", "unknown", "single"]
 _ORDER: tuple[P2p, ...] = ("hangs", "corrupt", "error", "none", "unknown", "ok")
 
 
+_OFF = "it stays off (NCCL_P2P_DISABLE=1 and --disable-custom-all-reduce)"
+
+
 @dataclasses.dataclass(frozen=True)
 class P2pVerdict:
     """Whether GPUs may use peer access, with the reason; ``disable`` is what NCCL and the engine's own all-reduce are to be told."""
@@ -53,9 +56,9 @@ def _reason(verdict: P2p, check: PeerCheck, count: int) -> str:
     if verdict == "ok":
         return f"all {count} copies arrived unchanged"
     if verdict == "none":
-        return f"no peer access from {way}"
+        return f"no peer access from {way}; {_OFF}"
     if verdict == "corrupt":
-        return f"a copy from {way} reported success and other bytes arrived ({check.detail}); a translating IOMMU or ACS does that"
+        return f"a copy from {way} reported success and other bytes arrived (another checksum, {check.detail}); a translating IOMMU or ACS does that; {_OFF}"
     return f"{way}: {check.detail}"
 
 

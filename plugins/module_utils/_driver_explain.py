@@ -67,7 +67,7 @@ def _build_failed(output: str, make_log: str) -> bool:
 def _build_failure(phase: str, output: str, logs: t.Mapping[str, str]) -> KproError:
     """Return why the module is not there, with the two ways out: a newer driver, or a kernel that has a module."""
     version = logs.get("version", "")
-    named = re.search(r"(?:for kernel |on kernel: |-k |for )(\d+\.\S+?)(?:[\s:`.)]|$)", f"{logs.get('make', '').partition(chr(10))[0]}\n{output}\n{phase}")
+    named = re.search(r"(?:for kernel |on kernel: |-k |for )(\d+\.[\w.+-]*\w)", f"{logs.get('make', '').partition(chr(10))[0]}\n{output}\n{phase}")
     kernel = named[1] if named else logs.get("running", "")
     what = f"kernel module of driver {version} for kernel {kernel}" if version and kernel else "kernel module"
     ways = ["Take a driver version that knows this kernel"]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
@@ -121,5 +122,7 @@ def _libraries() -> tuple[t.Any, t.Any]:
         import proxmoxer
         import requests
     except ImportError as error:
-        raise KproError("way over https", f"Python package '{error.name}' is missing", "Install proxmoxer and requests where the module runs") from error
+        python = f"{sys.executable} ({sys.version_info.major}.{sys.version_info.minor})"
+        remedy = f"Install them for that one: {sys.executable} -m pip install proxmoxer requests; or choose another by ansible_python_interpreter"
+        raise KproError("way over https", f"the Python package '{error.name}' can't be imported by {python}, with which the module runs", remedy) from error
     return proxmoxer, requests

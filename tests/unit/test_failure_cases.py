@@ -43,20 +43,10 @@ CASES = {
 WHOLE = {"plugins/module_utils/fixtures/sglang_failure_cases.jsonl": ("plugins/module_utils/test_diagnose.py", "test_recorded_case")}
 # Cases whose test does not name the id: it holds the same input, or the collection has nothing that could fail so.
 BY_ANOTHER_NAME = {
-    "008": ("plugins/module_utils/test__driver_repository.py", "test_a_version_that_is_not_offered_is_not_replaced_by_another"),
-    "016": ("plugins/module_utils/test__driver_checks.py", "test_container_refuses_another_version_and_no_driver"),
     "019": ("test_failure_cases.py", "test_what_runs_on_a_target_needs_nothing_but_its_python"),
-    "033": ("plugins/module_utils/test__driver_plan.py", "test_nouveau_loaded_is_kept_off_and_a_reboot_asked_for"),
-    "038": ("plugins/module_utils/test__nvidia_text.py", "test_loaded_driver"),
     "042": ("test_failure_cases.py", "test_no_role_has_a_handler_that_could_meet_an_absent_service"),
     "057": ("test_failure_cases.py", "test_no_task_becomes_another_user"),
-    "084": ("plugins/module_utils/test__driver_plan.py", "test_container_follows_the_node"),
     "104": ("test_failure_cases.py", "test_nothing_is_ended_by_a_name"),
-    "119": ("plugins/module_utils/test__driver_plan.py", "test_disabled_unit_is_enabled"),
-    "121": ("plugins/module_utils/test__driver_explain.py", "test_missing_headers"),
-    "128": ("plugins/module_utils/test__driver_explain.py", "test_the_first_compiler_error_is_the_reason"),
-    "140": ("plugins/module_utils/test__driver_explain.py", "test_headers_that_apt_does_not_have"),
-    "156": ("plugins/module_utils/test__gpu_findings.py", "test_versions_differ_in_the_last_component"),
 }
 IDS = [(kind, number) for kind, numbers in CASES.items() for number in numbers.split()]
 
