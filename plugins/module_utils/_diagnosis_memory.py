@@ -261,6 +261,10 @@ def graph_capture(case: Case) -> Diagnosis | None:
     )
 
 
+def _main_alive(case: Case) -> bool:
+    return str(case.get("unit.ActiveState", "unit.active_state") or "") == "active"
+
+
 def draft_load(case: Case) -> Diagnosis | None:
     """0.5.9 loads the draft head after the pools and graphs of the target, out of the slack."""
     line = case.line(_OUT_OF_MEMORY)
@@ -278,7 +282,7 @@ def draft_load(case: Case) -> Diagnosis | None:
 def pool_allocation(case: Case) -> Diagnosis | None:
     """The pools were sized, and what the sizing does not charge (padding, tables, workspaces) did not fit into the slack."""
     line = case.line(_OUT_OF_MEMORY)
-    if not line or case.log.phase not in ("pools", "scheduler") or case.find(r"create_weights|weight_loader|load_weights"):
+    if not line or case.log.phase not in ("pools", "scheduler") or _main_alive(case) or case.find(r"create_weights|weight_loader|load_weights"):
         return None
     workspace = case.find(r"workspace")
     what = "the attention backend's workspace was" if workspace else "the pools were"
@@ -302,7 +306,7 @@ def load_or_serve_oom(case: Case) -> Diagnosis | None:
     if case.log.phase in ("serving", "warmup"):
         remedy, direction = "Lower mem_fraction_static, use a smaller chunked_prefill_size or fewer image tokens", "lower"
         return Diagnosis("serving_oom", f"{who}CUDA out of memory while serving: the slack was too small", remedy, (line,), direction)
-    alive = str(case.get("unit.ActiveState", "unit.active_state") or "") == "active"
+    alive = _main_alive(case)
     still = "; the main process still lives, but this start has failed" if alive else ""
     other = case.find(r"Process (\d+) has ([\d.]+ [GM]iB) memory in use")
     held = f" (process {other[1]} holds {other[2]})" if other else ""

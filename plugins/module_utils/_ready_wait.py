@@ -151,7 +151,10 @@ class ReadyWait:
         loss = self._unit_loss(unit) or self._last.fault
         if loss:
             return self._lost(loss, unit)
-        return Outcome("ready", self._last, self._log, unit) if self._last.ready else None
+        if not self._last.ready:
+            return None
+        self._hear_first_words()
+        return Outcome("ready", self._last, self._log, unit)
 
     def _judge_unit(self, ended: bool) -> Outcome | None:
         self._hear_last_words(wait_for_systemd=ended)
@@ -214,6 +217,13 @@ class ReadyWait:
         for line in lines:
             self._log.feed(line.text, line.time_s)
         return self._log.phase != before
+
+    def _hear_first_words(self) -> None:
+        """A server that was ready at once has answered before its journal was read; what that says belongs to the answer."""
+        wait_s = 0.0 if self._log.lines else _LAST_WORDS_S
+        while wait_s and self._follower is not None and select.select([self._follower.fileno()], [], [], wait_s)[0]:
+            self._read_journal()
+            wait_s = _QUIET_S
 
     def _hear_last_words(self, wait_for_systemd: bool) -> None:
         self._follow()

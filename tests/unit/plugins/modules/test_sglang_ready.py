@@ -361,25 +361,30 @@ def test_a_kill_without_words_came_from_outside(unit: StandinUnit, port: int) ->
     assert found["class"] == "killed_from_outside" and "signal 9 in the phase 'weights'" in found["cause"] and found["confidence"] == "likely"
 
 
+def smaller(ended: Ended) -> list[str]:
+    return [words for words in ended.result["warnings_found"] if "last good run" in words]
+
+
 def test_a_smaller_pool_than_in_the_last_good_run_is_a_warning(unit: StandinUnit, port: int, tmp_path: Path) -> None:
     config = tmp_path / "sglang.yaml"
     config.write_text("context-length: 8192\n", encoding="utf-8")
     keep = {"digest": "d1", "state_path": str(tmp_path / "state"), "files": {"config": str(config)}, "rung": 0, "names": {}}
     metrics = 'sglang:max_total_num_tokens{x="1"} %d\n'
     first = ready(unit.run_engine(serving(port), metrics=metrics % 100_000), port, keep=keep)
-    assert (first.result["pools"], first.result["last_good_pools"], first.result["warnings_found"]) == ({"kv_tokens": 100_000}, {}, [])
+    assert (first.result["pools"], first.result["last_good_pools"]) == ({"kv_tokens": 100_000}, {})
+    assert not smaller(first)
     unit.close()
     for _twice in range(2):
         other = free_port()
         again = ready(unit.run_engine(serving(other), metrics=metrics % 60_000), other, keep=keep)
-        assert again.result["warnings_found"] == ["size of the KV pool (tokens) is 60000, 40 % below the 100000 of the last good run"]
+        assert smaller(again) == ["size of the KV pool (tokens) is 60000, 40 % below the 100000 of the last good run"]
         unit.close()
     # Another configuration has other sizes.
     other = free_port()
-    assert ready(unit.run_engine(serving(other), metrics=metrics % 60_000), other, keep={**keep, "digest": "d2"}).result["warnings_found"] == []
+    assert not smaller(ready(unit.run_engine(serving(other), metrics=metrics % 60_000), other, keep={**keep, "digest": "d2"}))
 
 
 def test_parameters_that_were_not_loaded_are_a_warning_although_it_answers(unit: StandinUnit, port: int) -> None:
     lines = [{"log": f"Parameter model.layers.{n}.mlp.weight_scale not found in params_dict"} for n in range(3)]
     result = ready(unit.run_engine([*lines, *serving(port)]), port).result
-    assert len(result["warnings_found"]) == 1 and "3 parameters of the checkpoint were not loaded" in result["warnings_found"][0]
+    assert "3 parameters of the checkpoint were not loaded" in result["warnings_found"][0]
