@@ -347,3 +347,40 @@ def test_states_and_removal(container: World) -> None:
     assert container.as_foretold(state="stopped").plan == [f"Stop container {VMID} as declared"]
     assert container.as_foretold(state="absent").plan[-1] == f"Remove container {VMID} with its volumes"
     assert container.run("test -d /srv/models && echo kept").strip() == "kept"
+
+
+# --- over https ------------------------------------------------------------------------------------------------------------------------
+
+
+@everything
+def test_over_https_with_a_token_and_with_a_password(node: World, tmp_path: Path) -> None:
+    """Real proxmoxer on this machine, a real container on the node: what only root@pam may is refused to a token up front."""
+    remove(node)
+    logins = {"passwords": {"root@pam": "a-password"}, "tokens": {"root@pam!deploy": {"secret": "a-secret", "privsep": 0}}}
+    node.run(f"mkdir -p /srv/models; printf '%s' '{json.dumps(logins)}' > /etc/kpro-standin/api.json; systemctl start pveproxy")
+    node.run("for n in $(seq 100); do test -s /etc/pve/pve-root-ca.pem && ss -ltn | grep -q :8006 && exit 0; sleep 0.1; done; exit 1")
+    certificate = tmp_path / "ca.pem"
+    certificate.write_text(node.run("cat /etc/pve/pve-root-ca.pem"), encoding="ascii")
+    token = {"api_token_id": "deploy", "api_token_secret": "a-secret"}
+    wanted = {
+        "template": TEMPLATE,
+        "storage": "local-zfs",
+        "rootfs_gib": 2,
+        "memory_mib": 512,
+        "network": {"bridge": "vmbr0", "ip": "10.77.0.210/24", "gw": "10.77.0.1"},
+        "features": {"nesting": True},
+    }
+    gpu = {"gpus": 1, "node_gpus": node.gpus}
+    before = node.state()
+    refused = node.over_https(certificate, **token, **wanted, **gpu)
+    assert refused["failed"] and "dev0" in refused["msg"] and "root@pam" in refused["msg"] and "a-secret" not in json.dumps(refused), refused
+    assert node.state() == before
+    made = node.over_https(certificate, **token, **wanted)
+    assert not made["failed"] and made["running"] and made["changed"], made
+    assert node.over_https(certificate, **token, **wanted)["changed"] is False
+    given = node.over_https(certificate, api_password="a-password", restart=True, **wanted, **gpu)
+    assert not given["failed"] and given["devices"] == DEVICES, given
+    assert node.inside("stat -c '%F %a' /dev/nvidia0").strip() == "character special file 666"
+    # The way through pvesh comes to the same end.
+    assert node.converge("--check", mounts=[], hostname="", cores=1).rc == 0
+    remove(node)

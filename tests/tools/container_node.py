@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import re
+import socket
 import subprocess
 import typing as t
 from pathlib import Path
@@ -74,6 +75,7 @@ class World:
     name: str
     inventory: Path
     suite: str
+    api_port: int
     gpus: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
     round_trips: list[int] = dataclasses.field(default_factory=list)
 
@@ -137,6 +139,17 @@ class World:
         done = subprocess.run(argv, cwd="/", env=env, capture_output=True, text=True, check=False)
         return read_output(done.returncode, done.stdout + done.stderr)
 
+    def over_https(self, certificate: Path, **options: t.Any) -> dict[str, t.Any]:
+        """Run the module on this machine, through proxmoxer and the node's API; return its result, with ``failed`` in it."""
+        tools = lanes.environment(lanes.available()[-1], "dev") / "bin"
+        given = {"vmid": VMID, "node": self.run("hostname -s").strip(), "api_host": "127.0.0.1", "api_port": self.api_port, "api_ca_file": str(certificate)}
+        env = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_FORCE_COLOR": "0"}
+        argv = [tools / "ansible", "localhost", "-m", "kpro.llm.lxc_container", "-e", f"ansible_python_interpreter={tools / 'python'}"]
+        done = subprocess.run([*argv, "-a", json.dumps({**given, **options})], cwd="/", env=env, capture_output=True, text=True, check=False)
+        found = re.search(r"^localhost \| (\w+)!? => (\{.*)", done.stdout, re.MULTILINE | re.DOTALL)
+        assert found, done.stdout + done.stderr
+        return {**json.loads(found[2]), "failed": found[1] == "FAILED"}
+
     def as_foretold(self, **variables: t.Any) -> Outcome:
         """Print the plan by ``--check --diff``, run it, and run again: the same plan, nothing touched before, nothing left after."""
         before = self.state()
@@ -175,14 +188,17 @@ def read_output(rc: int, output: str) -> Outcome:
 
 
 def start(suite: str, folder: Path) -> World:
-    """Start a node with a loaded driver; :func:`stop` takes it away."""
+    """Start a node with a loaded driver and its API on a port of this machine; :func:`stop` takes it away."""
     name = f"states-{suite}{os.environ.get('PYTEST_XDIST_WORKER', '')}"
-    subprocess.run([SANDBOX, "up", name, "--suite", suite], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        api_port = free.getsockname()[1]
+    subprocess.run([SANDBOX, "up", name, "--suite", suite, "--forward", f"{api_port}:8006"], check=True)
     status = json.loads(subprocess.run([SANDBOX, "status", name, "--json"], capture_output=True, text=True, check=True).stdout)
     inventory = folder / "hosts.json"
     hosts = inventory_of(port_of(status))
     inventory.write_text(json.dumps(hosts), encoding="utf-8")
-    world = World(name, inventory, suite)
+    world = World(name, inventory, suite, api_port)
     world.run(LOAD_DRIVER)
     world.gpus.extend(json.loads(world.run("cat /etc/kpro-standin/gpu.json"))["gpus"])
     return world

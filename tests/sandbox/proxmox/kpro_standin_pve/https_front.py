@@ -13,8 +13,11 @@ import hashlib
 import http.server
 import json
 import re
+import shutil
 import ssl
+import subprocess
 import urllib.parse
+from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -22,7 +25,7 @@ from typing import Any
 
 from . import api
 from .errors import ApiError, forbidden
-from .node import Node
+from .node import Node, this_node
 from .routes import Listed
 from .tasks import Outcome
 
@@ -175,3 +178,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+
+def certificate(node: Node) -> tuple[Path, Path]:
+    """Return the node's certificate and key, made once; it is its own authority, where Proxmox has one for the cluster."""
+    pem, key = (node.path(f"/etc/pve/nodes/{node.name}/pve-ssl.{end}") for end in ("pem", "key"))
+    if not pem.exists():
+        names = f"subjectAltName=DNS:{node.name},DNS:localhost,IP:127.0.0.1"
+        make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "730"]
+        subprocess.run([*make, "-keyout", str(key), "-out", str(pem), "-subj", f"/CN={node.name}", "-addext", names], check=True, capture_output=True)
+        shutil.copyfile(pem, node.path("/etc/pve/pve-root-ca.pem"))
+    return pem, key
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve this node's API on Proxmox's port."""
+    node = this_node(lambda text: None)
+    Front(node, ("", 8006), *certificate(node)).serve_forever()
+    return 0
