@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import importlib.util
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -164,3 +167,81 @@ def test_kernel_texts_have_the_drivers_form() -> None:
     )
     assert "NVIDIA UNIX x86_64 Kernel Module  550.54.14" in kernel.version_text({"version": "550.54.14", "flavour": "proprietary"})
     assert len({kernel.UVM_MAJORS[boots % len(kernel.UVM_MAJORS)] for boots in (1, 2)}) == 2
+
+
+# --- NVIDIA's package repository, vfio ids, the firmware ------------------------------------------------------------------------------
+
+
+def test_repository_is_signed_the_same_each_time(userland: Path, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        subprocess.run([sys.executable, HERE / "build-repository", userland, tmp_path / name, VERSION], check=True)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()}
+    # Sequoia's and GnuPG's verifiers are apt's; one of them is on every Debian.
+    certificate = files["kpro-standin.pub"].decode()
+    raw = tmp_path / "key.gpg"
+    raw.write_bytes(base64.b64decode("".join(certificate.partition("\n\n")[2].partition("\n=")[0].split())))
+    verifier = shutil.which("gpgv") or shutil.which("sqv")
+    assert verifier
+    inline = ["--message"] if verifier.endswith("sqv") else []
+    done = subprocess.run([verifier, "--keyring", raw, *inline, tmp_path / "one" / "InRelease"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    changed = tmp_path / "InRelease"
+    changed.write_bytes(files["InRelease"].replace(b"kpro stand-in", b"somebody else"))
+    assert subprocess.run([verifier, "--keyring", raw, *inline, changed], capture_output=True, check=False).returncode != 0
+
+
+def test_packages_of_the_repository_have_the_real_ones_names_and_say_what_they_are(userland: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, HERE / "build-repository", userland, tmp_path, VERSION], check=True)
+    index = (tmp_path / "Packages").read_text()
+    # The names that the collection installs are those of NVIDIA's installation guide.
+    assert {"nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-kernel-dkms", f"nvidia-driver-pinning-{VERSION}", "libcuda1"} <= set(
+        re.findall(r"^Package: (.*)$", index, re.MULTILINE)
+    )
+    assert index.count("STAND-IN") == index.count("Package: ")
+    listed = subprocess.run(["dpkg-deb", "-c", tmp_path / f"libcuda1_{VERSION}-1_amd64.deb"], capture_output=True, text=True, check=True).stdout
+    assert f"libcuda.so.1 -> libcuda.so.{VERSION}" in listed
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """The stand-in of the kernel over folders of this test."""
+    found = kernel_module()
+    found.CONFIG, found.STATE, found.RUN = tmp_path / "gpu.json", tmp_path / "state", tmp_path / "run"
+    shutil.copy(HERE / "kernel" / "gpu.json", found.CONFIG)
+    return found
+
+
+def choose(kernel: types.ModuleType, **choices: object) -> None:
+    kernel.CONFIG.write_text(json.dumps({**json.loads(kernel.CONFIG.read_text()), **choices}))
+
+
+def test_ids_given_to_vfio_take_the_gpus(kernel: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = kernel.config()["gpus"][0]
+    assert kernel.pci_pair(gpu) == "10de:2230"
+    monkeypatch.setattr(kernel, "modprobe_texts", lambda: "options vfio-pci ids=10DE:2230,10de:1aef disable_vga=1\n")
+    assert kernel.pci_pair(gpu) in kernel.vfio_ids()
+    kernel.store(kernel.RUN / "vfio.json", [gpu["bus_id"]])
+    assert kernel.binding(gpu, {"nvidia": {}}) == "vfio-pci"
+
+
+def test_mokutil_says_what_the_real_one_says(kernel: types.ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    key = tmp_path / "mok.pub"
+    key.write_text("certificate")
+
+    def said(*argv: str) -> str:
+        kernel.mokutil(list(argv))
+        return capsys.readouterr().out.strip()
+
+    assert said("--sb-state") == "SecureBoot disabled"
+    choose(kernel, secure_boot=True)
+    assert said("--sb-state") == "SecureBoot enabled"
+    assert said("--test-key", str(key)) == f"{key} is not enrolled"
+    said("--import", str(key))
+    assert said("--test-key", str(key)) == f"{key} is already in the enrollment request"
+    kernel.at_the_console()
+    assert said("--test-key", str(key)) == f"{key} is not enrolled", "nobody was at the console"
+    said("--import", str(key))
+    choose(kernel, mok_console=True)
+    kernel.at_the_console()
+    assert said("--test-key", str(key)) == f"{key} is already enrolled"
