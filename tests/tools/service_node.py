@@ -125,6 +125,8 @@ def start(name: str, folder: Path) -> ServiceNode:
             _provision(up(base, folder))
             subprocess.run([SANDBOX, "layer", "save", base, key], check=True)
             subprocess.run([SANDBOX, "down", base], check=False, capture_output=True)
+    # A node that an interrupted run left may stand on an older layer.
+    subprocess.run([SANDBOX, "down", name], check=False, capture_output=True)
     node = up(name, folder, "--layer", key)
     node.run(f"pct status {VMID} | grep -q running || pct start {VMID}")
     node.wait_until_up()
