@@ -18,7 +18,9 @@ _IDLE_GIB, _TOLERANCE_GIB = 0.65, 1.0
 
 def notes(case: Case) -> list[Diagnosis]:
     """Return what the log says besides an error, in the order of a start."""
-    found = (rule(case) for rule in RULES)
+    # On a CPU the same lines count main memory.
+    cpu = case.option("device") == "cpu"
+    found = (rule(case) for rule in RULES if not (cpu and rule in _OF_THE_CARD))
     return [dataclasses.replace(finding, action="warn_and_continue", confidence="likely") for finding in found if finding is not None]
 
 
@@ -111,3 +113,4 @@ RULES: tuple[t.Callable[[Case], Diagnosis | None], ...] = (
     loader_temporaries,
     short_cache,
 )
+_OF_THE_CARD = (occupied, little_left)

@@ -20,7 +20,8 @@ _PLANNED = frozenset({"hybrid_state_pool_too_large", "pools_too_large", "fractio
 def explain(lines: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Diagnosis:
     """Return the cause of a failed start, with the plan's sum and computed changes if the context names model, GPUs, version and options."""
     finding = diagnose(lines, context)
-    if finding.class_ not in _PLANNED or not context.get("gpu_memory_mib"):
+    on_cpu = (context.get("args") or {}).get("device") == "cpu"
+    if finding.class_ not in _PLANNED or not context.get("gpu_memory_mib") or on_cpu:
         return finding
     # Only here, because the planner is large and most calls have no use for it.
     from ansible_collections.kpro.llm.plugins.module_utils._diagnosis_plan import with_plan
