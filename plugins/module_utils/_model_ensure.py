@@ -275,7 +275,7 @@ def _fetched(result: t.Mapping[str, t.Any]) -> list[Change]:
 
 
 def _origins(result: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return where the bytes came from, and a warning for each source that could not be used."""
+    """Return where the bytes came from, and a warning for each thing that was damaged or could not be used."""
     troubles = list(result.get("troubles", ()))
     return {"origins": result.get("origins", {}), **({"warnings": troubles} if troubles else {})}
 

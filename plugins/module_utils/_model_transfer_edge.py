@@ -81,6 +81,8 @@ class Transfer:
         self.received_bytes = 0
         self.resumed_bytes = 0
         self.note = ""
+        # What a person should know in the end, though the work goes on.
+        self.events: list[str] = []
 
     def run(self, files: t.Sequence[RemoteFile], finish: t.Callable[[RemoteFile, str], None], report: t.Callable[[], None]) -> None:
         """Fetch all files; ``report`` is called about twice a second from this thread.
@@ -88,9 +90,11 @@ class Transfer:
         :raises KproError: if the hub refuses, the disk fails, a content stays wrong, or no byte comes for too long.
         """
         sync_bytes = max(MIB, UNSYNCED_BYTES // self._settings.connections)
-        self._pending = [PartialFile(self._snapshot, file, sync_bytes, self._settings.stretch_bytes) for file in files]
+        stretch_bytes = plan.first_stretch(sum(file.size_bytes for file in files), self._settings.connections, self._settings.stretch_bytes)
+        self._pending = [PartialFile(self._snapshot, file, sync_bytes, stretch_bytes) for file in files]
         self.resumed_bytes = sum(one.resumed_bytes for one in self._pending)
-        self.note = next((one.trouble for one in self._pending if one.trouble), "")
+        self.events = [one.trouble for one in self._pending if one.trouble]
+        self.note = self.events[0] if self.events else ""
         self._last_byte = time.monotonic()
         threads = [threading.Thread(target=self._work, args=(finish,), daemon=True) for _number in range(self._settings.connections)]
         ballast = store.Ballast(self._snapshot.parts)
@@ -323,6 +327,7 @@ class Transfer:
                 return
             stretch_bytes = plan.stretch_below(limit)
             self.note = plan.cut_words(self._cuts[-3:], stretch_bytes)
+            self.events.append(self.note)
             self._cuts.clear()
         self._shorten(stretch_bytes)
 

@@ -79,8 +79,8 @@ class Worker:
     def run(self) -> dict[str, t.Any]:
         """Do what is missing; everything that is right stays.
 
-        Returns the paths that were ``fetched``, the bytes that came from each place (``origins``), and sentences about places
-        that could not be used (``troubles``).
+        Returns the paths that were ``fetched``, the bytes that came from each place (``origins``), and sentences about what was
+        found damaged or could not be used (``troubles``).
 
         :raises KproError: if that cannot be done.
         """
@@ -120,6 +120,9 @@ class Worker:
         found = manifests.states(self._wanted, present, {} if force or not manifest else manifest.checked)
         unsure = [one.file for one in found if one.state == "unknown"]
         self._checked |= {one.file.path: present[one.file.path] for one in found if one.state == "ok"}
+        for one in found:
+            if one.state == "size":
+                self._damaged(folder, one.file, present[one.file.path].size_bytes)
         if not unsure:
             return
         total, done = sum(file.size_bytes for file in unsure), 0
@@ -137,7 +140,13 @@ class Worker:
             for future, file in work.items():
                 if future.result():
                     self._checked[file.path] = present[file.path]
+                else:
+                    self._damaged(folder, file, file.size_bytes)
         self._samples.clear()
+
+    def _damaged(self, folder: str, file: RemoteFile, size_bytes: int) -> None:
+        head = store.head_of(os.path.join(folder, file.path))
+        self._troubles.append(f"{manifests.damage_words(file.path, size_bytes, file.size_bytes, head)}. It is fetched again")
 
     def _take_over_staged(self) -> None:
         """Count in what an earlier run fetched and checked but did not put in place."""
@@ -184,7 +193,8 @@ class Worker:
             self._say("Downloading", ready + transfer.resumed_bytes + transfer.received_bytes, transfer.received_bytes, transfer.note)
 
         transfer.run(missing, self._finish, report)
-        self._origins, self._troubles = transfer.ways.received(), transfer.ways.troubles()
+        self._origins = transfer.ways.received()
+        self._troubles += [*transfer.ways.troubles(), *dict.fromkeys(transfer.events)]
 
     def _finish(self, file: RemoteFile, part: str) -> None:
         target = os.path.join(self._snapshot.files, file.path)

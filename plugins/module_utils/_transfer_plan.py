@@ -12,6 +12,7 @@ import typing as t
 MIB = 1 << 20
 STRETCH_BYTES = 64 * MIB
 SPLIT_BYTES = 16 * MIB
+SHORTEST_STRETCH_BYTES = 8 * MIB
 LONGEST_WAIT_S = 30.0
 # A kill or a power cut may cost this much.
 KEPT_BYTES = 64 * MIB
@@ -48,6 +49,14 @@ def pieces_of(size_bytes: int, written: t.Sequence[tuple[int, int]], stretch_byt
 def cut(start: int, end: int, stretch_bytes: int) -> list[Piece]:
     """Return the bytes ``start`` to ``end`` (exclusive) as pieces of ``stretch_bytes`` at most."""
     return [Piece(at, min(at + stretch_bytes, end), at) for at in range(start, end, stretch_bytes)]
+
+
+def first_stretch(total_bytes: int, connections: int, longest_bytes: int) -> int:
+    """Return the length of pieces with which a small model occupies all connections from the start.
+
+    Splitting a piece later costs what its server has sent ahead already.
+    """
+    return min(longest_bytes, max(SHORTEST_STRETCH_BYTES, -(-total_bytes // max(1, connections))))
 
 
 def merged(ranges: t.Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

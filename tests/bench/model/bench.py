@@ -3,10 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What hf_model's transfer, check and re-check cost, against other tools, as ratios within one run.
 
-    python3 bench.py [--mib 384] [--link-mib-per-s 48] [--rounds 3] [--hf PROGRAM] [--aria2 PROGRAM] [--folder FOLDER]
+    python3 bench.py [--mib 384] [--link-mib-per-s 24] [--rounds 3] [--hf PROGRAM] [--aria2 PROGRAM] [--folder FOLDER]
 
-The hub is the sandbox's stand-in on loopback; the link is shaped there, for all connections together. The tools take turns
-within each round. `--hf` is the `hf` of huggingface_hub, `--aria2` is aria2c; without them their rows are left out.
+The hub is the sandbox's stand-in, behind a link that the kernel shapes for all connections together (a veth pair between two
+network namespaces of our own, which end with this program; root and tc). With `--link hub`, and without root, the stand-in itself
+shapes what it sends over loopback. The rate has to be one at which this machine serves, receives and hashes without being the
+limit. The tools take turns within each round. `--hf` is the `hf` of huggingface_hub, `--aria2` is aria2c; without them their rows
+are left out.
 Needs ansible-core beside it (for the re-check) and nothing else.
 """
 
@@ -44,10 +47,41 @@ REPOSITORY = "bench/model"
 MODULE = "ansible_collections.kpro.llm.plugins.modules.hf_model"
 
 
+class Wire:
+    """A veth pair to a network namespace in which the hub runs; to be made in a namespace of our own."""
+
+    NEAR, FAR = "10.99.0.1", "10.99.0.2"
+
+    def __init__(self) -> None:
+        self._holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo ready && exec sleep infinity"], stdout=subprocess.PIPE)
+        assert self._holder.stdout and self._holder.stdout.readline()
+        self.enter = ["nsenter", "--target", str(self._holder.pid), "--net"]
+        for words in (
+            "ip link set lo up",
+            "ip link add kpro-near type veth peer name kpro-far",
+            f"ip link set kpro-far netns {self._holder.pid}",
+            f"ip address add {self.NEAR}/24 dev kpro-near",
+            "ip link set kpro-near up",
+        ):
+            subprocess.run(words.split(), check=True)
+        for words in (f"ip address add {self.FAR}/24 dev kpro-far", "ip link set kpro-far up"):
+            subprocess.run([*self.enter, *words.split()], check=True)
+
+    def shape(self, bytes_per_s: int) -> None:
+        """Limit what the hub sends, the headers on the wire included."""
+        words = f"tc qdisc replace dev kpro-far root tbf rate {8 * bytes_per_s}bit burst 256kb latency 100ms"
+        subprocess.run([*self.enter, *words.split()], check=True)
+
+    def close(self) -> None:
+        self._holder.kill()
+        self._holder.wait()
+
+
 class Hub:
     """The stand-in with a model of random shards."""
 
-    def __init__(self, folder: Path, mib: int, shards: int) -> None:
+    def __init__(self, folder: Path, mib: int, shards: int, wire: Wire | None) -> None:
+        self._wire = wire
         self.model = folder / "hub" / REPOSITORY
         self.model.mkdir(parents=True)
         (self.model / "config.json").write_text("{}\n")
@@ -56,7 +90,8 @@ class Hub:
                 for _round in range(mib // shards):
                     file.write(os.urandom(MIB))
         self._control, self._log = folder / "faults.json", folder / "requests.jsonl"
-        argv = [sys.executable, str(ROOT / "tests" / "sandbox" / "hub" / "standin_hub"), "--bind", "127.0.0.1:0", "--models", str(folder / "hub")]
+        bind, enter = (f"{wire.FAR}:8090", wire.enter) if wire else ("127.0.0.1:0", [])
+        argv = [*enter, sys.executable, str(ROOT / "tests" / "sandbox" / "hub" / "standin_hub"), "--bind", bind, "--models", str(folder / "hub")]
         argv += ["--faults", str(self._control), "--log", str(self._log)]
         self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
@@ -70,8 +105,10 @@ class Hub:
 
     def set(self, link_bytes_per_s: int, per_mib: float = 0.0) -> None:
         rules = [{"kind": "cut", "match": "/cdn/*", "times": 0, "per_mib": per_mib}] if per_mib else []
+        if self._wire:
+            self._wire.shape(link_bytes_per_s)
         draft = self._control.with_suffix(".new")
-        draft.write_text(json.dumps({"link_bytes_per_s": link_bytes_per_s, "rules": rules}))
+        draft.write_text(json.dumps({"link_bytes_per_s": 0 if self._wire else link_bytes_per_s, "rules": rules}))
         draft.rename(self._control)
 
     def sent_bytes(self) -> int:
@@ -256,17 +293,23 @@ class Bench:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure hf_model.")
     parser.add_argument("--mib", type=int, default=384)
-    parser.add_argument("--link-mib-per-s", type=int, default=48)
+    parser.add_argument("--link-mib-per-s", type=int, default=24)
+    parser.add_argument("--link", choices=["kernel", "hub"], default="kernel" if os.geteuid() == 0 and shutil.which("tc") else "hub", help="who shapes it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hf", help="program hf of huggingface_hub")
     parser.add_argument("--aria2", help="program aria2c")
-    parser.add_argument("--only", choices=["download", "kill", "verify", "recheck"], help="one part")
+    parser.add_argument("--only", choices=["download", "cuts", "kill", "verify", "recheck"], help="one part")
     parser.add_argument("--folder", help="where to work; several times --mib are needed")
     args = parser.parse_args()
     link = args.link_mib_per_s * MIB
+    if args.link == "kernel" and "KPRO_BENCH_APART" not in os.environ:
+        # Interfaces and rates are of a network namespace that only this program sees.
+        os.environ["KPRO_BENCH_APART"] = "1"
+        os.execvp("unshare", ["unshare", "--net", sys.executable, *sys.argv])
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         scratch = Path(name)
-        hub = Hub(scratch, args.mib, 4)
+        wire = Wire() if args.link == "kernel" else None
+        hub = Hub(scratch, args.mib, 4, wire)
         tools: dict[str, Tool] = {"kpro": tool_kpro(hub, scratch)}
         if args.hf:
             tools["hf download"] = tool_hf(args.hf)
@@ -276,6 +319,7 @@ def main() -> None:
         try:
             if args.only in (None, "download"):
                 bench.download(args.rounds, link, 0.0)
+            if args.only in (None, "cuts"):
                 bench.download(args.rounds, link, 0.01)
             if args.only in (None, "kill"):
                 bench.kill(link)
@@ -285,6 +329,8 @@ def main() -> None:
                 bench.recheck(args.rounds)
         finally:
             hub.close()
+            if wire:
+                wire.close()
 
 
 if __name__ == "__main__":

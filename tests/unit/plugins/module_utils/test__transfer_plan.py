@@ -97,3 +97,10 @@ def test_a_line_of_progress() -> None:
     line = plan.Progress("Downloading", 21 * 10**9, 55 * 10**9, 3, 15, 108e6).line()
     assert line == "Downloading 38 % of 55 GB, 3 of 15 files, 108 MB/s, 5 min left"
     assert plan.Progress("Checking", 0, 0, 0, 0, 0.0, "why").line() == "Checking 100 % of 0 B, 0 of 0 files (why)"
+
+
+def test_a_small_model_occupies_all_connections_from_the_start() -> None:
+    assert plan.first_stretch(192 * MIB, 8, 64 * MIB) == 24 * MIB
+    assert plan.first_stretch(10 * MIB, 8, 64 * MIB) == 8 * MIB
+    assert plan.first_stretch(55 * 10**9, 8, 64 * MIB) == 64 * MIB
+    assert plan.first_stretch(0, 8, 64 * MIB) == 8 * MIB

@@ -140,7 +140,7 @@ def test_a_moved_branch_fetches_only_what_changed_and_leaves_the_old_snapshot(ke
 
 def test_a_killed_download_goes_on_where_it_stopped(world: World) -> None:
     world.put("big.safetensors", 48 * MIB)
-    world.faults({"kind": "stall", "match": "/cdn/*", "after_bytes": 8 * MIB, "seconds": 600, "times": 0})
+    world.faults({"kind": "stall", "match": "/cdn/*", "after_bytes": 6 * MIB, "seconds": 600, "times": 0})
     assert not world.call(poll_s=0, stall_s=600)["finished"]
     world.wait_for(lambda: list(world.store.glob(".incoming/*/parts/*.json")))
     world.kill_worker()
