@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -137,6 +138,38 @@ def test_whatever_ends_a_link_leaves_nothing(tmp_path: Path) -> None:
     assert eventually(lambda: not Path(namespace).exists()), "it ends with its last node"
     two_nodes.stop(pair)
     assert pair.link not in links()
+
+
+@everything
+def test_a_killed_start_takes_its_link_along(tmp_path: Path) -> None:
+    name = f"killed{WORKER}"
+    for delay_s in (0.1, 0.6, 1.2, 2.0):
+        with subprocess.Popen([SANDBOX, "up", name, "--link", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            assert eventually(lambda: name in links() or process.poll() is not None)
+            time.sleep(delay_s)
+            process.kill()
+        subprocess.run([SANDBOX, "up", name, "--link", name], check=True)
+        subprocess.run([SANDBOX, "link", name, "status"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([SANDBOX, "down", name], check=True)
+        assert name not in links()
+
+
+@everything
+def test_a_node_reboots_without_a_link_that_was_ended(tmp_path: Path) -> None:
+    name = f"alone{WORKER}"
+    node = two_nodes.up(name, "kpro5", two_nodes.NEW_KIND, "--link", name)
+    try:
+        status = json.loads(subprocess.run([SANDBOX, "link", name, "status"], capture_output=True, text=True, check=True).stdout)
+        os.kill(int(status["namespace"].split("/")[2]), signal.SIGKILL)
+        assert subprocess.run([SANDBOX, "link", name, "status"], capture_output=True, check=False).returncode == 2
+        node.reboot()
+        assert node.run("ls /sys/class/net").split() == ["eth0", "lo", "vmbr0"]
+        node.kill()
+        node.up()
+        assert "vmbr1" in node.run("ls /sys/class/net").split(), "the next start makes it again"
+    finally:
+        subprocess.run([SANDBOX, "down", name], check=True)
+    assert name not in links()
 
 
 def create(node: LinkedNode, vmid: int, more: str = "") -> None:

@@ -180,12 +180,8 @@ def start(prefix: str, folder: Path, *, cluster: bool = False, old: Kind = OLD_K
     link = f"{prefix}-link"
 
     def one(host: str, suite: str, kind: Kind) -> LinkedNode:
-        name = f"{prefix}-{host}"
-        with _files(kind) as files:
-            layer = ["--layer", kind.layer] if kind.layer else ["--suite", suite]
-            _sandbox("up", name, *layer, "--hostname", host, "--link", link, *(["--cluster"] if cluster else []), *files)
-        status = json.loads(_sandbox("status", name, "--json"))[0]
-        return LinkedNode(name, host, status["port"], status["link_address"])
+        origin = ["--layer", kind.layer] if kind.layer else ["--suite", suite]
+        return up(f"{prefix}-{host}", host, kind, *origin, "--link", link, *(["--cluster"] if cluster else []))
 
     try:
         with ThreadPoolExecutor(2) as pool:
@@ -196,6 +192,14 @@ def start(prefix: str, folder: Path, *, cluster: bool = False, old: Kind = OLD_K
         raise
     pair.write_inventory()
     return pair
+
+
+def up(name: str, host: str, kind: Kind, *options: str) -> LinkedNode:
+    """Start one node of a kind."""
+    with _files(kind) as files:
+        _sandbox("up", name, "--hostname", host, *options, *files)
+    status = json.loads(_sandbox("status", name, "--json"))[0]
+    return LinkedNode(name, host, status["port"], status["link_address"])
 
 
 def stop(pair: Pair) -> None:

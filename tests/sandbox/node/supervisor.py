@@ -241,10 +241,16 @@ class Supervisor:
             return
         if self.link is not None:
             self.link.close()
-        self.link = link.require(self.folders, self.record.link)
+            self.link = None
         descriptor = os.open(namespace, os.O_RDONLY)
         try:
+            self.link = link.require(self.folders, self.record.link)
             self.link.ask("attach", descriptor, node=self.record.name, number=self.record.link_number)
+        except SandboxError as error:
+            if not self.kept:
+                raise
+            # Nobody listens any more: a node that reboots after its link was ended goes on without it.
+            print(error, file=sys.stderr, flush=True)
         finally:
             os.close(descriptor)
 
