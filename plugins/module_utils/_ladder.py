@@ -30,6 +30,10 @@ CURABLE = frozenset(
     }
 )
 
+# Failures of attention kernels. A smaller configuration does not cure them, another backend does: the rung of that name, always the last one.
+KERNELS = frozenset({"jit_compile_failed", "jit_needs_toolkit", "warmup_failed"})
+ATTENTION_RUNG = "other attention kernels"
+
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
@@ -54,8 +58,14 @@ def memory_from(values: t.Any, inputs: str, *, forget: bool = False) -> Memory:
     return Memory(inputs, {int(number): str(cause) for number, cause in values["failed"].items() if str(number).isdigit()})
 
 
-def with_loss(memory: Memory, rung: int, class_: str, cause: str) -> Memory:
-    """Remember that a rung failed, if that is a reason to try another one; passing troubles are not remembered."""
+def with_loss(memory: Memory, rung: int, class_: str, cause: str, names: t.Sequence[str] = ()) -> Memory:
+    """Remember that a rung failed, if that is a reason to try another one; passing troubles are not remembered.
+
+    :param names: of all rungs.
+    """
+    if class_ in KERNELS and ATTENTION_RUNG in names and rung != names.index(ATTENTION_RUNG):
+        # All rungs before the last one have the same kernels.
+        return dataclasses.replace(memory, failed={**memory.failed, **dict.fromkeys(range(names.index(ATTENTION_RUNG)), cause)})
     if class_ not in CURABLE:
         return memory
     return dataclasses.replace(memory, failed={**memory.failed, rung: cause})
@@ -70,5 +80,9 @@ def next_rung(memory: Memory, rungs: int, unfit: t.Collection[int] = (), after: 
 
 
 def rung_after_loss(memory: Memory, class_: str, rung: int, rungs: int, unfit: t.Collection[int] = ()) -> int | None:
-    """Return the rung that follows a start lost for this reason; None if no smaller configuration cures it, or none is left."""
-    return next_rung(memory, rungs, unfit, rung) if class_ in CURABLE else None
+    """Return the rung that follows a start lost for this reason; None if no other configuration cures it, or none is left.
+
+    :param memory: as :func:`with_loss` left it.
+    """
+    cured = class_ in CURABLE or (class_ in KERNELS and rung in memory.failed)
+    return next_rung(memory, rungs, unfit, rung) if cured else None

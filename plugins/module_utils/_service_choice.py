@@ -80,7 +80,7 @@ def choose(params: t.Mapping[str, t.Any], state: ServiceState, present: ServiceP
 def _after_loss(params: t.Mapping[str, t.Any], state: ServiceState, choice: Choice, rungs: int) -> Choice:
     lost = {"rung": 0, "class": "unknown", "cause": "", **params["lost"]}
     number, class_, cause = int(lost["rung"]), str(lost["class"]), str(lost["cause"])
-    memory = with_loss(choice.memory, number, class_, cause)
+    memory = with_loss(choice.memory, number, class_, cause, params["rung_names"])
     rung = rung_after_loss(memory, class_, number, rungs, choice.unfit)
     if rung is not None:
         return dataclasses.replace(choice, rung=rung, memory=memory)

@@ -46,12 +46,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         half = len(data) // 2 if len(data) > LARGE_BYTES else len(data)
         self.wfile.write(data[:half])
         self.wfile.flush()
-        if half < len(data) and (FOLDER / "cut").exists():
-            self.close_connection = True
-            return
         while half < len(data) and (FOLDER / "hold").exists():
             (FOLDER / "held").touch()
             time.sleep(0.05)
+        if half < len(data) and (FOLDER / "cut").exists():
+            self.close_connection = True
+            return
         self.wfile.write(data[half:])
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import yaml
 
+from ansible_collections.kpro.llm.plugins.filter.sglang_attention import sglang_attention
 from ansible_collections.kpro.llm.plugins.filter.sglang_environment import sglang_environment
 from ansible_collections.kpro.llm.plugins.filter.sglang_lane import sglang_lane
 from ansible_collections.kpro.llm.plugins.module_utils._flash_attn import VERSION
+from ansible_collections.kpro.llm.plugins.module_utils._ladder import ATTENTION_RUNG
 from ansible_collections.kpro.llm.plugins.module_utils._lanes import LANES
 from ansible_collections.kpro.llm.plugins.module_utils._source_package import SourcePackage
 from ansible_collections.kpro.llm.plugins.module_utils._uv_ensure import ARGUMENTS
@@ -69,3 +71,13 @@ def test_the_classic_flash_attn_is_what_the_module_asks_for_and_its_lock_file_pi
     assert package.wheel_folder == f"/srv/wheels/flash-attn-{VERSION}+torch2.14.1-CUDA13.0-Python3.11-sm80"
     own, tools = package.split_lock()
     assert own.startswith(f"flash-attn=={VERSION} ") and all(tool in tools for tool in ("ninja==", "setuptools==", "wheel=="))
+
+
+def test_attention_of_the_first_target_is_written_down() -> None:
+    found = sglang_attention("cu13", ["8.6"])
+    assert found == {"options": {"attention_backend": "flashinfer"}, "fallback": {"attention_backend": "triton", "sampling_backend": "pytorch"}}
+    assert sglang_attention("cpu", []) == {"options": {}, "fallback": {}}
+
+
+def test_the_last_rung_has_the_name_by_which_the_ladder_knows_it() -> None:
+    assert f"'name': '{ATTENTION_RUNG}'" in (ROLE.parent / "sglang_server/vars/main.yml").read_text()

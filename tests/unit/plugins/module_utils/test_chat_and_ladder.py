@@ -22,7 +22,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._chat import (
     tools_fault,
 )
 from ansible_collections.kpro.llm.plugins.module_utils._http_client import connect_address
-from ansible_collections.kpro.llm.plugins.module_utils._ladder import CURABLE, Memory, memory_from, next_rung, rung_after_loss, with_loss
+from ansible_collections.kpro.llm.plugins.module_utils._ladder import ATTENTION_RUNG, CURABLE, Memory, memory_from, next_rung, rung_after_loss, with_loss
 from ansible_collections.kpro.llm.plugins.module_utils._probe import device_fault, pools_of, shortfalls
 from ansible_collections.kpro.llm.plugins.module_utils._wait_clock import WaitClock
 
@@ -157,3 +157,16 @@ def test_a_wait_counts_over_calls_and_begins_anew_after_a_gap(tmp_path: Path) ->
     clock.forget()
     clock.forget()
     assert clock.elapsed_s("a") == 0.0
+
+
+def test_kernels_that_do_not_run_lead_to_the_rung_with_others_and_to_no_smaller_one() -> None:
+    names = ["speculation", "short", ATTENTION_RUNG]
+    memory = with_loss(Memory("i"), 0, "jit_compile_failed", "nvcc", names)
+    assert memory.failed == {0: "nvcc", 1: "nvcc"}
+    assert rung_after_loss(memory, "jit_compile_failed", 0, 3) == 2 and next_rung(memory, 3) == 2
+
+
+def test_kernels_that_do_not_run_end_the_run_where_there_are_no_others() -> None:
+    for names, rung in ((["speculation", "short"], 0), (["speculation", ATTENTION_RUNG], 1)):
+        memory = with_loss(Memory("i"), rung, "jit_compile_failed", "nvcc", names)
+        assert memory == Memory("i") and rung_after_loss(memory, "jit_compile_failed", rung, len(names)) is None
