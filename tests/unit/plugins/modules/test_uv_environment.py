@@ -71,7 +71,7 @@ class World:
             "lock": "".join(self.locked.values()),
             "uv_lock": f"uv==0.13.9 --hash=sha256:{'0' * 64}\n",
             "package": "engine",
-            "package_version": self.locked["engine"].split()[0].split("==")[1],
+            "package_version": self.locked[options.get("package", "engine")].split()[0].split("==")[1],
             "python": self.python,
             "find_links": [str(self.wheels)],
             "poll_s": 30.0,
