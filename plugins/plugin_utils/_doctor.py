@@ -195,7 +195,8 @@ def _service(names: Values, seen: Seen) -> Link:
     if "answer" in seen.answer:
         warnings = "; ".join(seen.answer.get("warnings_found") or [])
         words = f"{text}, answered {str(seen.answer['answer']).strip()!r}"
-        return Link("service", DIFFERS, words, warnings, "Read the warning; a restart of the service clears what came of a start under bad conditions") if warnings else Link("service", OK, words)
+        remedy = "A restart of the service clears what came of a start under bad conditions"
+        return Link("service", DIFFERS, words, warnings, remedy) if warnings else Link("service", OK, words)
     return Link("service", BROKEN, text, str(seen.answer.get("reason") or _reason(seen.answer)), str(seen.answer.get("remedy") or _AGAIN))
 
 
