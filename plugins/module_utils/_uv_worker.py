@@ -24,6 +24,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._uv_progress import entri
 from ansible_collections.kpro.llm.plugins.module_utils._uv_steps import Status, progress_line
 
 TAIL_LINES = 30
+LAST_LINES = 7  # of a failed program, in the message; all that is kept stands in the details
 TICK_S = 1.0
 ACTS: t.Mapping[str, t.Callable[[t.Mapping[str, t.Any]], None]] = {
     "folders": source.make_folders,
@@ -66,7 +67,7 @@ class Worker:
             told = [line.strip() for line in lines if line.strip()]
             raise KproError(
                 f"environment {self._job['target']}",
-                f"{self._now.phase} failed: {' '.join(told[-4:])}",
+                f"{self._now.phase} failed: {' '.join(told[-LAST_LINES:])}",
                 f"The environment in force was not touched. See journalctl -u {self._job['unit']}",
                 output=told,
             ) from error

@@ -94,3 +94,11 @@ def test_the_search_for_contact_ends(run: t.Callable[[Target], dict[str, t.Any]]
     monkeypatch.setattr(long_step, "_RECONNECT_S", 0.0)
     with pytest.raises(AnsibleConnectionFailure, match=r"did not come back within 0 s\. What this step waits for goes on there"):
         run(Target(WAITS, GONE, {"finished": True}))
+
+
+def test_work_that_is_ended_from_outside_each_time_is_not_started_for_ever(run: t.Callable[[Target], dict[str, t.Any]]) -> None:
+    starts = [{"changed": True, "finished": False, "progress": f"{number} s", "started": True} for number in range(10)]
+    result = run(Target(*starts))
+    assert result["failed"] and "started 4 times" in result["msg"] and "Last: 2 s" in result["msg"]
+    again = run(Target(*starts[:3], {"changed": False, "finished": True}))
+    assert "failed" not in again and "started" not in again
