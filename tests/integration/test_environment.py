@@ -307,24 +307,23 @@ def test_a_wheel_with_wrong_bytes_is_refused(world: World) -> None:
     before = world.in_force()
     world.offer(f"{next(_number)}.0", b"as locked")
     path = f"{FILES}/kpro_test_engine-{world.engine}-py3-none-any.whl"
-    good = subprocess.run([SANDBOX, "ssh", world.node.name, "--", f"cat {path}"], capture_output=True, check=True).stdout
+    world.node.run(f"cp {path} {path}.whole")
     world.send(path, wheel("kpro-test-engine", world.engine, b"not as locked"))
     refused = world.run()
     assert refused["failed"] and "Hash mismatch" in refused["msg"] and world.in_force() == before
-    world.send(path, good)
+    world.node.run(f"mv {path}.whole {path}")
     completed(world)
 
 
 @everything
 def test_a_truncated_wheel_is_refused(world: World) -> None:
     before = world.in_force()
-    payload = large()
-    world.offer(f"{next(_number)}.0", payload)
+    world.offer(f"{next(_number)}.0", large())
     path = f"{FILES}/kpro_test_engine-{world.engine}-py3-none-any.whl"
-    world.node.run(f"truncate --size=-700000 {path}")
+    world.node.run(f"cp {path} {path}.whole && truncate --size=-700000 {path}")
     refused = world.run()
     assert refused["failed"] and "packages failed" in refused["msg"] and world.in_force() == before
-    world.send(path, wheel("kpro-test-engine", world.engine, payload))
+    world.node.run(f"mv {path}.whole {path}")
     completed(world)
 
 
