@@ -29,8 +29,8 @@ def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = Non
     :param context: facts around it (``args``, ``unit``, ``engine_version``, ``driver``, ``loss`` ...); unknown ones are accepted.
     """
     case = Case(lines, context)
-    if isinstance(case.get("loss"), (list, tuple)) and list(case.get("loss"))[:1] == ["other_server_answers"]:
-        # Seen in the kernel's tables: more than the log can know.
+    if isinstance(case.get("loss"), (list, tuple)) and list(case.get("loss"))[:1] in (["other_server_answers"], ["container_stopping"]):
+        # Seen in the kernel's tables or by systemd: more than the log can know.
         return dataclasses.replace(_loss(case) or _unknown(case), phase=case.log.phase)
     for rule in _RULES:
         found = rule(case)
@@ -67,6 +67,7 @@ def _loss(case: Case) -> Diagnosis | None:
         "other_server_answers": "End the other server or choose another sglang_server__port",
         "identity_changed": "Run the deployment again",
         "crash_loop": "Stop the unit, repair the cause of the first start's end, run the deployment again",
+        "container_stopping": "Run the deployment again once container and node are up; the service comes back by itself",
         "never_started": "Start it by running the deployment",
     }
     error = case.first_error.strip() if loss[0] == "crash_loop" else ""

@@ -108,7 +108,7 @@ def normal_stop(case: Case) -> Diagnosis | None:
 
 def stopped(case: Case) -> Diagnosis | None:
     """Somebody stopped the unit while it started; the engine says nothing then."""
-    line = case.line(r"^Stopping ")
+    line = case.line(r"^Stopping ") or _ended_by_request(case)
     if not line or case.first_error:
         return None
     return Diagnosis(
@@ -132,6 +132,13 @@ def killed(case: Case) -> Diagnosis | None:
         tuple(case.lines[-2:]),
         confidence="likely",
     )
+
+
+def _ended_by_request(case: Case) -> str:
+    """systemd's own account of a stop, for want of its line in the log: with Restart=always, only a stop that was asked for is followed by rest."""
+    asked = str(case.get("unit.active_state") or "") in ("inactive", "deactivating") and str(case.get("unit.result") or "") == "success"
+    how = str(case.get("unit.exit_words") or "")
+    return f"{how}, unit {case.get('unit.active_state')}" if asked and how.startswith("ended by signal 15") else ""
 
 
 def warmup_sequence(case: Case) -> Diagnosis | None:

@@ -245,4 +245,6 @@ class ReadyWait:
         if loss[0] in ("crashed", "start_failed") and _PORT_LOST.search(self._log.fatal):
             foreign = self._foreign_listener(unit)
             loss = ("other_server_answers", foreign) if foreign else loss
+        elif loss[0] == "crashed" and self._systemd.shutting_down():
+            loss = ("container_stopping", f"the container is shutting down, and {self._identity.unit} with it")
         return Outcome("lost", self._last, self._log, unit, loss)

@@ -58,6 +58,10 @@ class Systemd:
             **names,
         )
 
+    def shutting_down(self) -> bool:
+        """Whether the whole system (the container, inside one) is on its way down."""
+        return self._command.run(["systemctl", "is-system-running"]).stdout.strip() == "stopping"
+
     def boot_id(self) -> str:
         """Return the kernel's id of this boot (of the container, inside one)."""
         return self._read("sys/kernel/random/boot_id").strip()

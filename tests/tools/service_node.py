@@ -93,10 +93,10 @@ class ServiceNode:
         asked = f"lxc-attach -n {vmid or self.vmid} -- systemctl is-system-running 2>/dev/null | grep -Eq 'running|degraded'"
         self.run(f"for i in $(seq 200); do {asked} && exit; sleep 0.2; done; exit 1")
 
-    def reboot(self) -> None:
-        """Reboot the node; returns once it answers again, with its container up."""
+    def reboot(self, *, in_order: bool = True) -> None:
+        """Reboot the node, or (not ``in_order``) as after a power cut; returns once it answers again, with its container up."""
         before = self.run("cat /proc/sys/kernel/random/boot_id").strip()
-        self.run("systemctl reboot", check=False)
+        self.run("systemctl reboot" if in_order else "systemctl reboot --force --force", check=False)
         for _try in range(300):
             time.sleep(0.3)
             answer = self.run("cat /proc/sys/kernel/random/boot_id", check=False).strip()

@@ -198,6 +198,12 @@ def test_a_kill_that_the_log_does_not_explain_came_from_outside() -> None:
     assert own.class_ == "unknown"
 
 
+def test_a_stop_is_known_from_the_unit_where_its_line_is_missing() -> None:
+    unit = {"exit_words": "ended by signal 15", "active_state": "inactive", "result": "success"}
+    assert diagnose(["gate: ok", "server_args={}"], {"unit": unit}).class_ == "stopped"
+    assert diagnose(["gate: ok", "server_args={}"], {"unit": {**unit, "active_state": "activating"}}).class_ == "killed_from_outside"
+
+
 def test_a_crash_loop_names_the_first_error_and_a_known_port_the_holder() -> None:
     lines = ["Scheduler hit an exception: Traceback (most recent call last):", "RuntimeError: CUDA error: an illegal memory access was encountered"]
     found = diagnose(lines, {"loss": ["crash_loop", "NRestarts 0 -> 2"]})

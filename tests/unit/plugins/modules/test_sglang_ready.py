@@ -173,6 +173,14 @@ def test_a_restart_in_the_middle_is_no_success(unit: StandinUnit, port: int) -> 
     assert loss(ended) == "crash_loop" and "NRestarts 0 -> 3" in ended.result["msg"]
 
 
+def test_a_container_on_its_way_down_is_named(unit: StandinUnit, port: int) -> None:
+    identity = unit.run_engine([*START, {"sleep": 0.3}, {"signal": int(signal.SIGTERM)}])
+    unit.set(SystemState="stopping")
+    ended = ready(identity, port)
+    assert loss(ended) == "container_stopping" and ended.result["details"]["diagnosis"]["class"] == "container_stopping"
+    assert "shutting down" in ended.result["msg"] and "Run the deployment again once" in ended.result["remedy"]
+
+
 def test_another_start_is_left_alone(unit: StandinUnit, port: int) -> None:
     first = unit.run_engine(serving(port))
     unit.set(InvocationID="b" * 32)
