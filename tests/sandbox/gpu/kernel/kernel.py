@@ -447,6 +447,8 @@ def dkms(argv: list[str]) -> int:
         del table[version]
         store(STATE / "dkms.json", table)
         remove_tree(pathlib.Path(f"/var/lib/dkms/nvidia/{version}"))
+        if not table:
+            remove_tree(pathlib.Path("/var/lib/dkms/nvidia"))
         return 0
     if action == "autoinstall":
         return max([dkms_build(table, each, options.get("k", kernel()), "installed") for each in table] or [0])
