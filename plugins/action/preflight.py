@@ -24,7 +24,7 @@ class ActionModule(OnController):
     SPEC: t.ClassVar[dict[str, t.Any]] = {
         "wanted": {"type": "dict", "required": True},
         "node": {"type": "dict", "required": True},
-        **{name: {"type": "dict", "default": {}} for name in ("container", "model", "service", "plan")},
+        **{name: {"type": "dict", "default": {}} for name in ("container", "model", "service", "plan", "previous")},
     }
 
     def answer(self, given: dict[str, t.Any], variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -32,7 +32,7 @@ class ActionModule(OnController):
         errors = {name: str(answer.get("msg", "")) for name, answer in looked.items() if answer.get("failed")}
         answers = {name: {} if name in errors else answer for name, answer in looked.items()}
         wanted = preflight.Wanted(**{**given["wanted"], **{name: int(given["wanted"][name]) for name in ("tp_size", "port")}})
-        found = preflight.findings(wanted, preflight.Observed(node=given["node"], errors=errors, **answers))
+        found = preflight.findings(wanted, preflight.Observed(node=given["node"], previous=given["previous"] or {}, errors=errors, **answers))
         display.display("")
         for finding, line in zip(found, preflight.table(found), strict=True):
             display.display(f"  {line}", color=_COLOURS[finding.state])

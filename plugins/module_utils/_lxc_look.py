@@ -13,12 +13,27 @@ from ansible_collections.kpro.llm.plugins.module_utils._lxc_observe import Obser
 from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi
 
 
+def sentence(answer: t.Mapping[str, t.Any]) -> str:
+    """Return how it stands in words."""
+    if not answer["exists"]:
+        return f"{answer['queried_node']} has no container {answer['vmid']}"
+    if not answer["here"]:
+        return f"Guest {answer['vmid']} is on {answer['node']}"
+    state = "runs" if answer["running"] else "is stopped"
+    return f"Container {answer['vmid']} {state} on {answer['node']} and {'starts with it' if answer['onboot'] else 'stays off at its boot'}"
+
+
 def look(vmid: int, node: str, api: PveApi) -> dict[str, t.Any]:
     """Return the result of ``lxc_container_info``.
 
     :param node: the node that is asked, as Proxmox knows it.
     :raises PveError: if Proxmox refuses a read.
     """
+    answer = _looked(vmid, node, api)
+    return answer | {"sentence": sentence(answer)}
+
+
+def _looked(vmid: int, node: str, api: PveApi) -> dict[str, t.Any]:
     observer = Observer(api, node, None, None)
     present = observer.present(vmid)
     rows = api.get("/cluster/status") or []

@@ -83,6 +83,11 @@ lock:
   returned: success
   type: str
   sample: ""
+sentence:
+  description: Where it is and how it stands, in words.
+  returned: success
+  type: str
+  sample: Container 129 runs on kpro5 and starts with it
 hostname:
   description: Its name.
   returned: success

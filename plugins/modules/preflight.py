@@ -16,7 +16,8 @@ author: kpro (@kpro)
 options:
   wanted:
     description:
-      - What the deployment asks for, with the keys C(lane), C(driver_version), C(driver_source), C(gpus), C(tp_size), C(port) and C(replace_driver).
+      - What the deployment asks for, with the keys C(lane), C(driver_version), C(driver_source), C(gpus), C(tp_size), C(port), C(replace_driver)
+        and C(moves_from).
     type: dict
     required: true
   node:
@@ -37,6 +38,10 @@ options:
     default: {}
   plan:
     description: Answer of M(kpro.llm.sglang_plan), or its failure.
+    type: dict
+    default: {}
+  previous:
+    description: Answers of M(kpro.llm.lxc_container_info) by previous node, where a second container might serve.
     type: dict
     default: {}
 extends_documentation_fragment:

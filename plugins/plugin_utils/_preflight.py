@@ -41,6 +41,7 @@ class Observed:
     :param model: answer of ``hf_model`` with ``only: config``.
     :param service: answer of ``sglang_info``, if the container runs.
     :param plan: answer of ``sglang_plan``, if it could be made.
+    :param previous: answers of ``lxc_container_info`` by previous node.
     """
 
     node: Values
@@ -49,6 +50,7 @@ class Observed:
     service: Values
     plan: Values
     errors: t.Mapping[str, str]
+    previous: t.Mapping[str, Values] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Wanted:
     """What the deployment asks for.
 
     :param gpus: the inventory's choice of GPUs: ``all``, a number, or a list.
+    :param moves_from: the node of the same cluster from which the container is about to be moved.
     """
 
     lane: str
@@ -65,6 +68,7 @@ class Wanted:
     tp_size: int
     port: int
     replace_driver: bool = False
+    moves_from: str = ""
 
 
 def findings(wanted: Wanted, seen: Observed) -> list[Finding]:
@@ -72,7 +76,8 @@ def findings(wanted: Wanted, seen: Observed) -> list[Finding]:
     return [
         *_node(wanted, seen.node),
         *_gpus(wanted, seen.node),
-        *_container(seen),
+        *_container(wanted, seen),
+        *_previous(seen),
         *_engine(wanted, seen),
         *_model(wanted, seen),
         *_plan(seen),
@@ -163,7 +168,7 @@ def _sentence(finding: Values) -> str:
     return KproError(finding["what"], finding["reason"], finding.get("remedy", "")).sentence
 
 
-def _container(seen: Observed) -> list[Finding]:
+def _container(wanted: Wanted, seen: Observed) -> list[Finding]:
     if problem := seen.errors.get("container"):
         return [Finding("container", NEEDS_YOU, problem)]
     if not seen.container:
@@ -171,12 +176,25 @@ def _container(seen: Observed) -> list[Finding]:
     vmid = seen.container.get("vmid")
     plan = list(seen.container.get("plan") or [])
     if seen.container.get("exists") and not seen.container.get("here", True):
+        if wanted.moves_from and wanted.moves_from == seen.container.get("node"):
+            return [Finding("container", WILL_FIX, f"{vmid} will be moved from {wanted.moves_from}")]
         return [Finding("container", NEEDS_YOU, ". ".join(seen.container.get("notes") or [f"Container {vmid} is on another node"]))]
     # A change that waits for a restart without consent ends the run in its container phase: better here, before anything changes.
     waits = bool(seen.container.get("restart_needed"))
     notes = [Finding("container", NEEDS_YOU if waits and "needs a restart" in note else NOTE, note) for note in seen.container.get("notes") or []]
     rows = [Finding("container", WILL_FIX, sentence) for sentence in plan] or [Finding("container", NOTE if waits else OK, f"{vmid} is as declared")]
     return [*rows, *notes]
+
+
+def _previous(seen: Observed) -> list[Finding]:
+    """Two containers must not serve under one name by accident."""
+    rows = []
+    for host, answer in seen.previous.items():
+        if answer.get("here") and answer.get("ours") and answer.get("running"):
+            where = f"{answer.get('vmid')} also runs on {host} (llm_node_previous) and may serve under the same name"
+            remedy = f"move it with kpro.llm.migrate_qwen and -e migrate_from={host}, or stop it there and set onboot to 0"
+            rows.append(Finding("container", NEEDS_YOU, f"{where}: {remedy}"))
+    return rows
 
 
 def _engine(wanted: Wanted, seen: Observed) -> list[Finding]:

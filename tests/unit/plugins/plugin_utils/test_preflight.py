@@ -182,3 +182,25 @@ def test_the_rung_that_the_plan_begins_with_is_named() -> None:
     assert [finding.state for finding in found] == [preflight.NOTE, preflight.OK]
     assert found[0].sentence == "Rung 'speculation' is passed over: 48 requests need 17.2 GiB"
     assert found[1].sentence == "OK: rung 'plain': 244,332 tokens, 8 requests"
+
+
+ELSEWHERE = {"vmid": 129, "exists": True, "here": False, "node": "kpro6", "notes": ["Container 129 lives on kpro6"], "plan": []}
+BESIDE = {"vmid": 129, "here": True, "ours": True, "running": True}
+
+
+def test_a_container_that_is_about_to_be_moved_is_no_obstacle() -> None:
+    assert states(container=ELSEWHERE)["container"] == [preflight.NEEDS_YOU]
+    moving = dataclasses.replace(WANTED, moves_from="kpro6")
+    assert states(moving, container=ELSEWHERE)["container"] == [preflight.WILL_FIX]
+    assert states(dataclasses.replace(WANTED, moves_from="kpro7"), container=ELSEWHERE)["container"] == [preflight.NEEDS_YOU]
+
+
+def test_a_second_container_that_serves_is_named_with_both_remedies() -> None:
+    text = sentences(previous={"kpro6": BESIDE})
+    assert "129 also runs on kpro6" in text and "migrate_from=kpro6" in text and "onboot" in text
+
+
+@pytest.mark.parametrize("changes", [{"running": False}, {"ours": False}, {"here": False}])
+def test_a_previous_node_without_a_serving_container_is_no_obstacle(changes: dict[str, t.Any]) -> None:
+    assert not sentences(previous={"kpro6": {**BESIDE, **changes}})
+    assert not sentences(previous={"kpro6": {"unreachable": True}})
