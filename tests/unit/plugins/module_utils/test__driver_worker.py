@@ -92,3 +92,40 @@ def test_wrong_bytes_end_it_before_anything_runs(tmp_path: pathlib.Path) -> None
     found = place.run(Step("download", "Download"), Step("run", "Install", ("sh", place.package.path), "installer"))
     assert found["state"] == "failed" and "its SHA-256 is" in found["reason"]
     assert not (tmp_path / "calls").exists() and not (tmp_path / "record").exists()
+
+
+def test_exactly_the_wanted_version_of_the_repository(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path)
+    place.program("apt-get", 'echo "apt-get $*" >> "$PLACE/calls"')
+    offers = {"nvidia-driver-cuda": f"{VERSION}-1", "nvidia-driver-pinning-580": "580-1"}
+    place.program("apt-cache", "".join(f'[ "$2" = {name} ] && echo "$2 | {text} | http://x"\n' for name, text in offers.items()) + "exit 0")
+    place.program("dpkg-query", 'echo "ii  nvidia-driver-pinning-570.148.08"; exit 0')
+    assert place.run(Step("repository", "Install", (VERSION, "open", "http://x/"), "apt"))["state"] == "done"
+    update, install = place.calls()
+    assert update == "apt-get update"
+    assert f"nvidia-driver-pinning-580 nvidia-driver-cuda={VERSION}-* nvidia-kernel-open-dkms={VERSION}-*" in install, (
+        "the branch's, as there is none for the version"
+    )
+    assert install.endswith("nvidia-driver-pinning-570.148.08-")
+
+
+def test_a_version_that_the_repository_does_not_have_installs_nothing(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path)
+    place.program("apt-get", 'echo "apt-get $*" >> "$PLACE/calls"')
+    place.program("apt-cache", f'echo "$2 | {VERSION}-1 | http://x"')
+    found = place.run(Step("repository", "Install", ("580.200.01", "open", "http://x/"), "apt"))
+    assert found["state"] == "failed" and f"does not offer it: it has {VERSION}" in found["reason"]
+    assert place.calls() == ["apt-get update"]
+
+
+def test_a_file_between_the_steps(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path)
+    assert place.run(Step("file", "Write it", (str(tmp_path / "etc" / "one.conf"), "blacklist nouveau\n")))["state"] == "done"
+    assert (tmp_path / "etc" / "one.conf").read_text() == "blacklist nouveau\n"
+
+
+def test_a_module_is_built_under_the_name_that_dkms_knows(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path)
+    place.program("dkms", f'[ "$1" = status ] && echo "nvidia-open/{VERSION}: added" || echo "$*" >> "$PLACE/calls"')
+    assert place.run(Step("build", "Build", ("dkms", "install", "-m", "nvidia", "-v", VERSION, "-k", "6.14.8-2-pve"), "dkms"))["state"] == "done"
+    assert place.calls() == [f"install -m nvidia-open -v {VERSION} -k 6.14.8-2-pve"]

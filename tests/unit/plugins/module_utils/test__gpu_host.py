@@ -154,3 +154,43 @@ def test_kernel_messages(root: pathlib.Path) -> None:
     assert host(root).kernel_messages() == ""
     program(root, "journalctl", "echo 'No journal files were opened due to insufficient permissions.' >&2; exit 1")
     assert host(root).kernel_messages() is None
+
+
+def test_secure_boot_and_the_key_of_dkms(root: pathlib.Path) -> None:
+    program(root, "mokutil", '[ "$1" = --sb-state ] && echo "SecureBoot enabled" || { echo "$2 is already enrolled"; exit 1; }')
+    assert host(root).secure_boot() == SecureBoot(True), "no key yet"
+    write(root / "var/lib/dkms/mok.pub", "x")
+    assert host(root).secure_boot() == SecureBoot(True, exists=True, enrolled=True)
+    program(root, "mokutil", 'echo "SecureBoot disabled"')
+    assert host(root).secure_boot() == SecureBoot(False)
+
+
+def test_settings_of_modprobe_as_modprobe_reads_them(root: pathlib.Path) -> None:
+    write(root / "etc/modprobe.d/vfio.conf", "# nothing\n")
+    write(root / "usr/lib/modprobe.d/vfio.conf", "options vfio-pci ids=10de:2230\n")
+    write(root / "usr/lib/modprobe.d/nv.conf", "blacklist nvidia\n")
+    write(root / "proc/cmdline", "quiet vfio-pci.ids=10de:2231\n")
+    found = [(each.kind, each.place) for each in host(root).settings()]
+    assert found == [("blocked", "/usr/lib/modprobe.d/nv.conf"), ("vfio", "the kernel command line")], "a file in /etc hides the one of its name"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "ready"),
+    [
+        ("etc/modules-load.d/nvidia.conf", "nvidia\nnvidia-uvm\n", True),
+        ("etc/systemd/system/multi-user.target.wants/nv.service", "[Service]\nExecStart=/usr/bin/nvidia-modprobe -c 0 -u\n", True),
+        ("etc/modules-load.d/nvidia.conf", "nvidia\n# nvidia_uvm\n", False),
+    ],
+)
+def test_what_makes_uvm_ready_at_boot(root: pathlib.Path, path: str, text: str, ready: bool) -> None:
+    assert not host(root).loads_at_boot()
+    write(root / path, text)
+    assert host(root).loads_at_boot() is ready
+
+
+def test_containers_with_gpus(root: pathlib.Path) -> None:
+    write(root / "etc/pve/lxc/129.conf", "hostname: qwen\ndev0: /dev/nvidia0,mode=0666\n")
+    write(root / "etc/pve/lxc/105.conf", "hostname: web\n")
+    write(root / "etc/pve/lxc/106.conf", "dev0: /dev/nvidia1\n")
+    write(root / "proc/net/unix", "0: 2 0 0 1 01 26371 @/var/lib/lxc/129/command\n")
+    assert [(each.words, each.running) for each in host(root).gpu_containers()] == [("container 106", False), ("container 129 (qwen)", True)]

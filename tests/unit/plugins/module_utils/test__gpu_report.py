@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_blockers import Setting
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import Versions
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import Holder
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import Gpu, GpuProcess, NvmlReport
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_report import HostFacts, Seen, result_of
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsEntry
 from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.driver_cases import DRIVER, GOOD, KERNEL, NEXT_KERNEL, VERSION
 
 GPUS = (Gpu("GPU-1", "NVIDIA RTX A6000", "0000:41:00.0", 0), Gpu("GPU-2", "NVIDIA RTX A6000", "0000:61:00.0", 1))
@@ -81,3 +83,28 @@ def test_warnings_are_findings_and_no_problems() -> None:
     result = result_of(dataclasses.replace(NODE, kernels=(KERNEL, NEXT_KERNEL)))
     assert [finding["kind"] for finding in result["findings"]] == ["next_kernel_without_module"]
     assert result["problems"] == []
+
+
+def test_what_keeps_the_driver_off_and_what_the_next_boot_lacks() -> None:
+    seen = dataclasses.replace(
+        NODE,
+        settings=(
+            Setting("blocked", "/etc/modprobe.d/b.conf", "blacklist nvidia"),
+            Setting("vfio", "the kernel command line", "vfio-pci.ids=10de:2230", ("10de:2230",)),
+        ),
+        at_boot=False,
+        dkms=(*GOOD.dkms, DkmsEntry("570.148.08", KERNEL, "built")),
+    )
+    found = [(each["kind"], each["what"]) for each in result_of(seen)["findings"]]
+    assert found == [
+        ("module_blocked", "NVIDIA kernel module"),
+        ("vfio_ids", "GPU 0000:41:00.0"),
+        ("vfio_ids", "GPU 0000:61:00.0"),
+        ("dkms_leftover", "driver 570.148.08"),
+        ("not_at_boot", "nvidia-uvm"),
+    ]
+
+
+def test_another_user_does_not_see_who_holds_a_gpu() -> None:
+    seen = dataclasses.replace(NODE, host=dataclasses.replace(NODE.host, euid=1000))
+    assert result_of(seen)["not_visible"] == {"holders": "only root sees the open files of other users"}

@@ -110,6 +110,40 @@ def test_hostpci_addresses() -> None:
     assert text.hostpci_addresses(config) == ("0000:41:00", "0000:61:00.0", "0000:61:00.1")
 
 
+def test_resource_mappings_of_this_node() -> None:
+    config = "gpu1\n\tdescription two cards\n\tmap id=10de:2230,node=kpro5,path=0000:41:00.0;61:00.0\n\tmap node=kpro6,path=0000:01:00.0\nusb\n\tmap node=far\n"
+    mappings = text.pci_mappings(config, "kpro5")
+    assert mappings == {"gpu1": ("0000:41:00.0", "0000:61:00.0")}
+    assert text.hostpci_addresses("hostpci0: mapping=gpu1,pcie=1\nhostpci1: mapping=other\n", mappings) == mappings["gpu1"]
+
+
+def test_device_nodes_that_a_container_has_now() -> None:
+    config = (
+        "hostname: notes\ndev0: /dev/nvidia0,mode=0666\ndev1: path=/dev/nvidia-uvm\ndev2: /dev/dri/card0\n"
+        "lxc.mount.entry: /dev/nvidiactl dev/nvidiactl none bind,optional,create=file\n[before]\nhostname: old\ndev3: /dev/nvidia1\n"
+    )
+    assert text.passed_nodes(config) == ("/dev/nvidia0", "/dev/nvidia-uvm", "/dev/nvidiactl")
+    assert (text.guest_name(config), text.guest_name("cores: 2\n"), text.guest_name("name: web\n")) == ("notes", "", "web")
+
+
+def test_containers_whose_monitor_listens() -> None:
+    sockets = (
+        "Num       RefCount Protocol Flags    Type St Inode Path\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 26371 @/var/lib/lxc/129/command\n"
+        "0000000000000000: 00000002 00000000 00010000 0001 01 26372 /run/systemd/private\n"
+        "0000000000000000: 00000003 00000000 00000000 0001 03 26373 @/var/lib/lxc/201/command\n"
+    )
+    assert text.active_containers(sockets) == {129, 201}
+
+
+def test_every_packager_s_name_of_the_driver_in_dkms() -> None:
+    status = "nvidia-current-open/550.163.01, 6.14.11-4-pve, x86_64: installed\nnvidia-current-open/550.163.01: added\nzfs/2.3.3: added\n"
+    assert [(entry.name, entry.kernel, entry.state) for entry in text.dkms_entries(status)] == [
+        ("nvidia-current-open", "6.14.11-4-pve", "installed"),
+        ("nvidia-current-open", "", "added"),
+    ]
+
+
 def test_checksum_of_the_vendors_file() -> None:
     digest = "32c85d99b0f640c9501f61b39ddad208fd0288d015c4fbc5fd0435c07783fa77"
     name = "NVIDIA-Linux-x86_64-580.159.03.run"
