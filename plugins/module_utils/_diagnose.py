@@ -9,6 +9,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import (
+    _diagnosis_card,
     _diagnosis_container,
     _diagnosis_memory,
     _diagnosis_notes,
@@ -19,7 +20,14 @@ from ansible_collections.kpro.llm.plugins.module_utils import (
 from ansible_collections.kpro.llm.plugins.module_utils._diagnosis import Case, Diagnosis
 
 # Facts about unit and service first: they say whether the log is worth reading. Then memory, whose texts also hold general words.
-_RULES = (*_diagnosis_container.RULES, *_diagnosis_unit.RULES, *_diagnosis_service.RULES, *_diagnosis_memory.RULES, *_diagnosis_start.RULES)
+_RULES = (
+    *_diagnosis_container.RULES,
+    *_diagnosis_card.RULES,
+    *_diagnosis_unit.RULES,
+    *_diagnosis_service.RULES,
+    *_diagnosis_memory.RULES,
+    *_diagnosis_start.RULES,
+)
 
 
 def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> Diagnosis:
@@ -38,7 +46,7 @@ def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = Non
             return dataclasses.replace(found, phase=case.log.phase)
     # A line that only warns is an answer where no start was lost.
     note = None if case.get("loss") else next(iter(_diagnosis_notes.notes(case)), None)
-    found = _loss(case) or _diagnosis_start.first_exception(case) or _diagnosis_unit.killed(case) or note or _unknown(case)
+    found = _loss(case) or _diagnosis_card.cuda_error(case) or _diagnosis_start.first_exception(case) or _diagnosis_unit.killed(case) or note or _unknown(case)
     return dataclasses.replace(found, phase=case.log.phase)
 
 

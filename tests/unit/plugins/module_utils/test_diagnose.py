@@ -318,3 +318,22 @@ def test_a_start_of_the_real_engine_that_is_well_has_no_note() -> None:
 def test_a_note_is_no_cause_of_a_lost_start() -> None:
     found = diagnose([SEED_LINES[0]], {"loss": ["crashed", "it ended"]})
     assert found.class_ == "unknown"
+
+
+KERNEL = [
+    "[ 1.0] NVRM: Xid (PCI:0000:41:00): 31, pid=812, name=python, MMU Fault: ENGINE GRAPHICS",
+    "[ 2.0] NVRM: Xid (PCI:0000:61:00): 79, pid='<unknown>', GPU has fallen off the bus.",
+]
+
+
+def test_xid_events_decide_about_the_card() -> None:
+    error = "[2026-11-29 12:00:00 TP1] torch.AcceleratorError: CUDA error: unspecified launch failure"
+    found = diagnose([error], {"kernel_log": "\n".join(KERNEL)})
+    assert found.class_ == "gpu_fault" and "GPU 0000:61:00 reported Xid 79" in found.cause and "cold start" in found.remedy
+    program = diagnose([error], {"kernel_log": KERNEL[0]})
+    assert program.class_ == "gpu_program_fault" and "Restart the service" in program.remedy
+    alone = diagnose([error])
+    assert alone.class_ == "cuda_error" and "rank 1" in alone.cause and "gpu_info" in alone.remedy
+    listed = diagnose([error], {"xids": [{"bus_id": "0000:41:00", "xid": 48, "text": "DBE", "critical": True}]})
+    assert listed.class_ == "gpu_fault" and "Xid 48" in listed.cause
+    assert diagnose([error], {"xids": [{"bus_id": "0000:41:00", "xid": 999, "text": "?"}]}).class_ == "cuda_error"
