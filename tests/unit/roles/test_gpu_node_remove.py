@@ -10,12 +10,14 @@ from pathlib import Path
 import yaml
 
 from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
+from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import repository_of
 
 VARIABLES = yaml.safe_load((Path(__file__).parents[3] / "roles" / "gpu_node" / "vars" / "main.yml").read_text(encoding="utf-8"))
 
 
 def test_every_file_of_the_driver_is_taken_away() -> None:
-    put = {path for path in files.node_files([0], persistence=True, power_limit_w=0) if not path.startswith("/etc/apt/sources.list.d/")}
+    repository = repository_of("https://example.org/", "", "", "debian13")
+    put = {*files.node_files([0], persistence=True, power_limit_w=0, repository=repository, version="580.173.02"), repository.key_path}
     assert set(VARIABLES["__gpu_node_files"]) == put
 
 
