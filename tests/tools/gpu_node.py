@@ -26,8 +26,9 @@ ROUND_TRIP = r"> (?:SSH: )?EXEC "
 
 # What a run that stops must leave as it is. Not our notes of what was downloaded, nor what runs by itself.
 STATE = """
-find /etc /usr/src /boot /lib/modules /var/lib/dkms /var/lib/nvidia /usr/bin /usr/lib/x86_64-linux-gnu /dev ! -path '/dev/fd*' \\
-    ! -path '/dev/pts*' ! -path '/dev/shm*' ! -path '/etc/pve*' \\( -type d -printf '%p %m\\n' -o -printf '%p %y %m %s %l %T@\\n' \\) 2>/dev/null | sort
+find /etc /usr/src /boot /lib/modules /var/lib/dkms /var/lib/nvidia /usr/bin /usr/lib/x86_64-linux-gnu ! -path '/etc/pve*' \\
+    \\( -type d -printf '%p %m\\n' -o -printf '%p %y %m %s %l %T@\\n' \\) 2>/dev/null | sort
+ls -ln --time-style=+ /dev/nvidia* 2>/dev/null
 find /etc/pve/lxc /etc/pve/qemu-server -name '*.conf' -exec sha256sum {} + 2>/dev/null
 dkms status; lsmod | grep -E '^(nvidia|nouveau|vfio)'; dpkg-query -W
 systemctl list-unit-files --no-legend 'nvidia*' 'kpro-nvidia*'; systemctl list-units --no-legend --plain 'nvidia*' 'kpro-nvidia*'; true
