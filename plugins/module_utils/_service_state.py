@@ -51,11 +51,14 @@ class ServiceState:
         :param names: engine version, model path and served name of the run identity.
         :param texts: text of each file by role.
         :param paths: links (to the environment, the model) whose present target belongs to the configuration.
+        :param rung: number of its rung; -1 for one that was restored.
         :param pools: sizes of the engine's pools; the largest that this configuration ever had is kept, so that a smaller one stays noticed.
         """
         targets = {path: os.path.realpath(path) for path in paths if path and os.path.realpath(path) != path}
         before = self.good_pools(digest)
         largest = {**before, **{name: max(size, before.get(name, 0.0)) for name, size in (pools or {}).items()}}
+        # What was restored is still the rung that it once was.
+        rung = rung if rung >= 0 else int(self.good().get("rung", 0))
         kept = {"digest": digest, "texts": dict(texts), "targets": targets, "rung": rung, "names": dict(names), "pools": largest}
         self._write("last_good.json", kept)
 
