@@ -54,7 +54,10 @@ def judge(seen: Values, wanted: t.Any) -> Judgement:
 
 
 def _missing(wanted: t.Any, gpus: t.Sequence[Values]) -> list[str]:
-    """Return a sentence for each GPU that is wanted by a name that none has."""
+    """Return a sentence for each GPU that is wanted by a name that none has, or for a number that is more than there are."""
+    if str(wanted).isdecimal() and gpus and int(wanted) > len(gpus):
+        words = f"{wanted} are wanted, and the driver shows {len(gpus)} ({', '.join(str(gpu.get('bus_id')) for gpu in gpus)})"
+        return [KproError("GPUs", words, "Look at lspci -d 10de: and the kernel log of the node for the one that is gone, or want fewer").sentence]
     names = [choice for choice in wanted if not any(_names(choice, gpu) for gpu in gpus)] if isinstance(wanted, (list, tuple)) and gpus else []
     there = ", ".join(f"{gpu['uuid']} ({gpu.get('bus_id')})" for gpu in gpus)
     return [KproError(f"GPU '{name}'", "the node has no such GPU", f"It has {there} (gpu_container__gpus)").sentence for name in names]

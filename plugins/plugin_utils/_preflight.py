@@ -17,7 +17,7 @@ OK, NOTE, WILL_FIX, NEEDS_YOU = "OK", "note", "will fix", "needs you"
 PVE_MIN = (8, 1)  # the first with dev[n]
 
 # Findings of gpu_info that only a person can settle; nouveau, for one, is put aside by the node phase.
-_ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm")
+_ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm", "vfio_ids")
 
 Values = t.Mapping[str, t.Any]
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-f-]+\Z", re.IGNORECASE)
@@ -100,12 +100,16 @@ def _node(wanted: Wanted, node: Values) -> list[Finding]:
     if host.get("euid") != 0:
         return [Finding("node", NEEDS_YOU, f"The login is not root (uid {host.get('euid')}): set ansible_user: root, or become for the group llm_node")]
     rows = [Finding("node", OK, f"Proxmox VE {version}, kernel {host.get('kernel')}")]
+    rows += [Finding("driver", NEEDS_YOU, _sentence(each)) for each in node.get("findings") or [] if each["kind"] == "module_blocked"]
     loaded = (node.get("driver") or {}).get("loaded")
     if wanted.driver_source == "none" or loaded == wanted.driver_version:
         return [*rows, Finding("driver", OK, f"{loaded or 'none'} is loaded")]
     if loaded and not wanted.replace_driver:
         consent = "allow it with gpu_node__replace_driver: true, or ask for the loaded one (gpu_node__driver_version)"
         return [*rows, Finding("driver", NEEDS_YOU, f"{loaded} is loaded and {wanted.driver_version} is asked for: {consent}")]
+    if host.get("secure_boot") and not host.get("mok_enrolled"):
+        reason = "Secure Boot is on, and the firmware does not know the key with which DKMS signs modules"
+        rows.append(Finding("driver", NEEDS_YOU, f"{reason}: enrol it at the console (the phase node names the steps), or switch Secure Boot off"))
     return [*rows, Finding("driver", WILL_FIX, f"{loaded or 'None'} is loaded, {wanted.driver_version} will be installed")]
 
 

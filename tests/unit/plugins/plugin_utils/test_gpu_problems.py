@@ -66,3 +66,9 @@ def test_a_name_that_no_gpu_has_stands_in_the_way() -> None:
 def test_warnings_are_no_problems() -> None:
     found = judge(seen(WARNING), "all")
     assert (found.in_the_way, found.others, len(found.usable)) == ((), (), 2)
+
+
+def test_a_number_that_is_more_than_there_are() -> None:
+    (sentence,) = judge({"gpus": ROWS[:1], "findings": []}, "2").in_the_way
+    assert "2 are wanted, and the driver shows 1 (0000:41:00.0)" in sentence
+    assert judge({"gpus": ROWS, "findings": []}, 2).in_the_way == ()

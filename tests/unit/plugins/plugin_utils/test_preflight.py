@@ -204,3 +204,15 @@ def test_a_second_container_that_serves_is_named_with_both_remedies() -> None:
 def test_a_previous_node_without_a_serving_container_is_no_obstacle(changes: dict[str, t.Any]) -> None:
     assert not sentences(previous={"kpro6": {**BESIDE, **changes}})
     assert not sentences(previous={"kpro6": {"unreachable": True}})
+
+
+def test_what_the_node_phase_would_stop_for_is_told_at_once() -> None:
+    """A blacklist of nvidia, and Secure Boot without the key, which only a person can settle."""
+    blocked = {"kind": "module_blocked", "level": "error", "what": "NVIDIA kernel module", "reason": "b.conf keeps it from loading", "remedy": "Remove it"}
+    host = {**NODE["host"], "secure_boot": True, "mok_enrolled": False}  # type: ignore[dict-item]
+    node = {**NODE, "host": host, "driver": {"loaded": None}, "findings": [blocked]}
+    needs = [row.sentence for row in preflight.findings(WANTED, dataclasses.replace(SEEN, node=node)) if row.state == preflight.NEEDS_YOU]
+    assert any("b.conf keeps it from loading" in sentence for sentence in needs)
+    assert any("Secure Boot is on" in sentence for sentence in needs)
+    enrolled = {**node, "host": {**host, "mok_enrolled": True}, "findings": []}
+    assert not [row for row in preflight.findings(WANTED, dataclasses.replace(SEEN, node=enrolled)) if row.state == preflight.NEEDS_YOU]
