@@ -330,17 +330,17 @@ def test_a_truncated_wheel_is_refused(world: World) -> None:
 @everything
 def test_the_disk_is_full(world: World) -> None:
     small = dataclasses.replace(world, root="/mnt/kpro-small", locked={})
-    small.inside(f"mkdir -p {small.root} && mount -t tmpfs -o size=170m,mode=755 tmpfs {small.root}")
+    small.inside(f"mkdir -p {small.root} && mount -t tmpfs -o size=200m,mode=755 tmpfs {small.root} && fallocate -l 70M {small.root}/filler")
     try:
         small.offer(f"{next(_number)}.0")
         assert not small.run()["failed"]
         before = small.in_force()
-        small.offer(f"{next(_number)}.0", bytes(150 << 20))
+        small.offer(f"{next(_number)}.0", bytes(100 << 20))
         full = small.run()
         assert full["failed"] and "No space left on device" in full["msg"] and small.in_force() == before, full
         refused = small.run(size_mib=1000)
         assert refused["failed"] and "MiB are needed" in refused["msg"]
-        small.inside(f"mount -o remount,size=900m {small.root}")
+        small.inside(f"rm {small.root}/filler")
         completed(small)
     finally:
         small.inside(f"umount {small.root}", check=False)
@@ -423,7 +423,9 @@ def test_a_source_becomes_a_kept_wheel_through_a_lost_connection_and_a_killed_co
     world.send("/tmp/nvcc", (HERE / "standin_nvcc").read_bytes())
     world.inside(f"mkdir -p {NVCC}/bin && chmod 777 {NVCC}")
     world.node.run(f"cat /tmp/nvcc | lxc-attach -n {VMID} -- sh -c 'cat > {NVCC}/bin/nvcc && chmod 755 {NVCC}/bin/nvcc'")
-    world.inside(f"touch {NVCC}/hold {NVCC}/oom")
+    cores = int(world.inside("nproc"))
+    # A single compiler that runs out of memory can't be followed by fewer.
+    world.inside(f"touch {NVCC}/hold" + (f" {NVCC}/oom" if cores > 1 else ""))
     world.offer(f"{next(_number)}.0")
     package = source_package(data)
 
@@ -443,10 +445,12 @@ def test_a_source_becomes_a_kept_wheel_through_a_lost_connection_and_a_killed_co
     done = second.result()
     assert not done["failed"] and done["changed"], done
     # The first compiler was "killed for memory": fewer compilers went on, and that is told.
-    assert any("ran out of memory" in text and "goes on with 1" in text for text in done["warnings"]), done
     calls = world.inside(f"cat {NVCC}/calls").splitlines()
-    assert len(calls) == 4 and {call.split()[0] for call in calls} == {USER} and all("compute_80" in call for call in calls)
-    assert [call.split()[1] for call in calls] == ["MAX_JOBS=2", *["MAX_JOBS=1"] * 3]
+    assert {call.split()[0] for call in calls} == {USER} and all("compute_80" in call for call in calls)
+    jobs = [int(call.split()[1].removeprefix("MAX_JOBS=")) for call in calls]
+    assert 1 <= jobs[0] <= cores and jobs[1:] == ([jobs[0] // 2] * 3 if cores > 1 else jobs[:1] * 2)
+    told = [text for text in done.get("warnings", []) if "ran out of memory" in text]
+    assert len(told) == (cores > 1) and all(f"goes on with {jobs[-1]}" in text for text in told), done
     key = "kpro-test-attention-2.8.3+torch2.14.1-CUDA13.0-Python3.11-sm80"
     assert world.inside(f"ls -A {WHEELHOUSE}") == key
     kernels = f"runuser -u {USER} -- {world.root}/venv/bin/python -c 'import kpro_test_attention as a; print(a.KERNELS)'"
@@ -457,7 +461,7 @@ def test_a_source_becomes_a_kept_wheel_through_a_lost_connection_and_a_killed_co
     world.offer(f"{next(_number)}.0")
     reused = world.run(source_package={**package, "build": False})
     assert not reused["failed"] and "from the kept wheel" in " ".join(reused["plan"])
-    assert world.inside(kernels) == "3" and len(world.inside(f"cat {NVCC}/calls").splitlines()) == 4
+    assert world.inside(kernels) == "3" and len(world.inside(f"cat {NVCC}/calls").splitlines()) == len(calls)
 
     # A damaged wheel is no wheel: it is refused.
     world.inside(f"truncate --size=-10 {WHEELHOUSE}/{key}/*.whl")
