@@ -33,11 +33,13 @@ HOLDS = dict.fromkeys(GPUS, 41_000)
 # A little, so that those who must survive are holders of both GPUs and none that disturbs.
 LITTLE = dict.fromkeys(GPUS, 90)
 FOREIGN = "/srv/light/foreign.json"
-SCHEDULER = "/srv/light/scheduler.pid"
+SCHEDULER, GO = "/srv/light/scheduler.pid", "/srv/light/go"
 
 FIRST_LINES: list[dict[str, t.Any]] = [{"start": {"case": "9b-2x4090", "scale": 0.004, "to": "Mamba Cache is allocated"}}]
 LOADED: list[dict[str, t.Any]] = [{"start": {"case": "9b-2x4090", "scale": 0.004}}, {"child": {"hold": HOLDS, "pid_file": SCHEDULER}}]
 SERVES: list[dict[str, t.Any]] = [*LOADED, {"listen": 0}, {"sleep": 0.3}, {"healthy": True}]
+# Serves once it is let go: for as long as a test needs it to be waited for.
+WAITS: list[dict[str, t.Any]] = [*LOADED, {"wait_for": GO}, *SERVES[len(LOADED) :]]
 
 
 def raised(*lines: str) -> list[dict[str, t.Any]]:
@@ -98,6 +100,14 @@ class Running:
         self.began = time.monotonic()
         self.process = subprocess.Popen(argv, env=node.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/")
         self.begun.append(self.process)
+
+    @classmethod
+    def end_all(cls) -> None:
+        """End what a test began and, having failed, did not wait for."""
+        for process in cls.begun:
+            process.kill()
+            process.communicate()
+        cls.begun.clear()
 
     def end(self) -> Ended:
         output = self.process.communicate(timeout=400)[0]
@@ -171,11 +181,7 @@ def harmless(node: ServiceNode, bystanders: Bystanders) -> Iterator[None]:
     assert "0" not in before and len(before) == 4, before
     bystanders.renewed = False
     yield
-    for process in Running.begun:
-        # Of a test that failed before it waited for the end.
-        process.kill()
-        process.communicate()
-    Running.begun.clear()
+    Running.end_all()
     # A reboot ends everybody.
     assert bystanders.renewed or bystanders.pids() == before
 
@@ -186,7 +192,7 @@ def put(node: ServiceNode, steps: list[dict[str, t.Any]], path: str = SCENARIO, 
 
 def begin(node: ServiceNode, steps: list[dict[str, t.Any]], variables: dict[str, t.Any] | None = None, **scenario: t.Any) -> Running:
     put(node, steps, **scenario)
-    node.inside(f"rm -f {SCHEDULER}")
+    node.inside(f"rm -f {SCHEDULER} {GO}")
     return Running(node, {"sglang_server__gpus": list(GPUS), **(variables or {})})
 
 
@@ -555,12 +561,13 @@ def test_ram_kill(node: ServiceNode) -> None:
 
 @everything
 def test_container_stopped_while_waiting(node: ServiceNode, bystanders: Bystanders) -> None:
-    running = begin(node, [*LOADED, {"sleep": 120}])
+    running = begin(node, WAITS)
     until(lambda: waiting(node), "the module waits")
     node.run(f"pct stop {VMID}")
     ended = running.end()
     node.run(f"pct start {VMID}")
     node.wait_until_up()
+    node.inside(f"touch {GO}")
     bystanders.start()
     assert ended.rc, ended.output
     said = ended.failures[-1]["msg"]
@@ -581,10 +588,11 @@ def test_journal_rotated_while_waiting(node: ServiceNode) -> None:
 @pytest.mark.parametrize("how", ["in_order", "at_once"])
 def test_node_rebooted_while_waiting(node: ServiceNode, bystanders: Bystanders, how: str) -> None:
     """In order: the module sees the container go. At once: it is cut off, finds the container again and sees that it is another boot."""
-    running = begin(node, [*LOADED, {"sleep": 20}, *SERVES[len(LOADED) :]])
+    running = begin(node, WAITS)
     until(lambda: waiting(node), "the module waits")
     node.reboot(in_order=how == "in_order")
     ended = running.end()
+    node.inside(f"touch {GO}")
     bystanders.start()
     found = ended.details["diagnosis"]
     told = {"container_stopping": "the container is shutting down", "identity_changed": "the container was booted again"}

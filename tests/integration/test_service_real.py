@@ -53,11 +53,12 @@ def model(deployed: tuple[ServiceNode, subprocess.CompletedProcess[str]]) -> str
 
 
 @pytest.fixture
-def node(deployed: tuple[ServiceNode, subprocess.CompletedProcess[str]], model: str) -> ServiceNode:
+def node(deployed: tuple[ServiceNode, subprocess.CompletedProcess[str]], model: str) -> Iterator[ServiceNode]:
     node = deployed[0]
     # Without a last good configuration to restore, which would be one start more for each test.
     node.inside(f"systemctl stop {UNIT} foreign 2>/dev/null; systemctl reset-failed; rm -rf /srv/broken /var/lib/kpro-llm/last_good.json", check=False)
-    return node
+    yield node
+    Running.end_all()
 
 
 def begin(node: ServiceNode, model: str) -> Running:
