@@ -106,7 +106,7 @@ class Running:
         """End what a test began and, having failed, did not wait for."""
         for process in cls.begun:
             process.kill()
-            process.communicate()
+            process.wait()
         cls.begun.clear()
 
     def end(self) -> Ended:
