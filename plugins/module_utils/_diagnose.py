@@ -84,6 +84,10 @@ def _loss(case: Case) -> Diagnosis | None:
 
 
 def _unknown(case: Case) -> Diagnosis:
+    loss = case.get("loss")
+    if isinstance(loss, (list, tuple)) and len(loss) == 2 and loss[0] == "timeout":
+        remedy = "Allow more in sglang_server__ready_timeout_s if it was only slow; the log tells where the time went"
+        return Diagnosis("timeout", str(loss[1]), remedy, tuple(case.lines[-3:]), "raise", "likely")
     exit_words = str(case.get("unit.exit_words") or "")
     how = f" ({exit_words})" if exit_words else ""
     return Diagnosis(

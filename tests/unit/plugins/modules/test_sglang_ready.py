@@ -84,7 +84,8 @@ def test_the_ready_line_alone_is_not_ready(unit: StandinUnit, port: int) -> None
     identity = unit.run_engine([*START, {"listen": port}, *UP, {"log": "The server is fired up and ready to roll!"}])
     ended = ready(identity, port, timeout_s=4, poll_s=2)
     assert loss(ended) == "timeout"
-    assert "not ready after" in ended.result["msg"]
+    assert "not ready after" in ended.result["msg"] and "it came as far as" in ended.result["msg"]
+    assert ended.result["details"]["diagnosis"]["class"] == "timeout" and "sglang_server__ready_timeout_s" in ended.result["remedy"]
     assert "stop --no-block kpro-sglang.service" in unit.calls
 
 
