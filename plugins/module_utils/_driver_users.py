@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import GpuUser
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import Holder
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import GpuContainer, NvmlReport
+
+# What somebody's shell hangs on where logins have no scope of their own: to stop these would end more than the process.
+_SHELLS = re.compile(r"(sshd?|user|(console-|serial-|container-)?getty|cron|atd|pve\w*|lxc\S*)(@\S*)?\.service$")
 
 
 def gpu_users(holders: t.Sequence[Holder], report: NvmlReport, containers: t.Sequence[GpuContainer], apart: str) -> tuple[GpuUser, ...]:
@@ -40,8 +44,8 @@ def _words(holder: Holder, used_mib: int, names: t.Mapping[int, str]) -> str:
 
 
 def end_command(holder: Holder) -> str:
-    """Return the command on the node that ends a user: its unit, or the process itself where it was started by hand."""
-    if holder.unit and holder.unit.endswith(".service"):
+    """Return the command on the node that ends a user: of its unit, or of the process itself where it was started by hand."""
+    if holder.unit and holder.unit.endswith(".service") and not _SHELLS.match(holder.unit):
         stop = f"systemctl stop {holder.unit}"
         return stop if holder.container is None else f"pct exec {holder.container} -- {stop}"
     return f"kill {holder.pid}"

@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
+
 from ansible_collections.kpro.llm.plugins.module_utils._driver_users import end_command, gpu_users
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import Holder
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import GpuContainer, GpuProcess, NvmlReport
@@ -26,3 +30,10 @@ def test_how_each_is_ended() -> None:
     assert end_command(SERVICE) == "pct exec 129 -- systemctl stop kpro-sglang.service"
     assert end_command(PERSISTENCE) == "systemctl stop nvidia-persistenced.service"
     assert end_command(ON_NODE) == "kill 800", "a session is no unit to be stopped"
+
+
+@pytest.mark.parametrize(
+    "unit", ["ssh.service", "ssh@3-10.0.0.1:22-10.0.0.2:5.service", "sshd.service", "user@1000.service", "console-getty.service", "pvedaemon.service"]
+)
+def test_the_way_in_is_never_stopped(unit: str) -> None:
+    assert end_command(dataclasses.replace(ON_NODE, unit=unit)) == "kill 800"
