@@ -14,6 +14,7 @@ import argparse
 import dataclasses
 import importlib.abc
 import importlib.machinery
+import inspect
 import json
 import sys
 import types
@@ -52,7 +53,7 @@ def fields(cls: type) -> tuple[Field, ...]:
     """Return the fields of a record in their order."""
     found: dict[str, Field] = {}
     for owner in reversed(cls.__mro__):
-        for name, kind in owner.__dict__.get("__annotations__", {}).items():
+        for name, kind in inspect.get_annotations(owner).items():
             if "ClassVar" not in str(kind):
                 value = owner.__dict__.get(name, _NO_DEFAULT)
                 found[name] = dataclasses.replace(value, name=name) if isinstance(value, Field) else Field(name, value)

@@ -10,7 +10,8 @@ import argparse
 VALUES = (
     "model-path served-model-name host port tp-size api-key context-length mem-fraction-static max-running-requests max-total-tokens"
     " chunked-prefill-size max-mamba-cache-size mamba-ssm-dtype mamba-radix-cache-strategy page-size speculative-algorithm speculative-num-steps"
-    " speculative-eagle-topk speculative-num-draft-tokens attention-backend kv-cache-dtype cuda-graph-max-bs dtype device watchdog-timeout"
+    " speculative-eagle-topk speculative-num-draft-tokens attention-backend kv-cache-dtype cuda-graph-max-bs"
+    " cuda-graph-max-bs-decode dtype device watchdog-timeout"
 )
 FLAGS = "enable-metrics disable-custom-all-reduce disable-radix-cache disable-overlap-schedule sleep-on-idle language-model-only"
 PARSERS = {"reasoning-parser": ["qwen3", "deepseek-r1"], "tool-call-parser": ["qwen", "qwen25", "qwen3_coder"]}
