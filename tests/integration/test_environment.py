@@ -75,7 +75,8 @@ class Run:
         self.process.wait(timeout=400)
         found = re.search(r"^container \| (\w+)!? => (\{.*?^\})", self.shown(), re.MULTILINE | re.DOTALL)
         assert found, self.shown()
-        return {**json.loads(found[2]), "failed": found[1] == "FAILED", "shown": self.shown()[: found.start()]}
+        # Warnings stand in wrapped lines.
+        return {**json.loads(found[2]), "failed": found[1] == "FAILED", "shown": " ".join(self.shown().replace(found[0], "").split())}
 
     def kill(self) -> None:
         """End it as a lost terminal would: all of its processes here, nothing there."""
@@ -145,7 +146,7 @@ class World:
             "find_links": [SERVER],
             "user": USER,
             "poll_s": 3,
-            "environment": {"UV_HTTP_TIMEOUT": "300", "UV_HTTP_RETRIES": "1"},
+            "environment": {"UV_HTTP_TIMEOUT": "300", "UV_HTTP_RETRIES": "1", "PIP_TRUSTED_HOST": "10.77.0.1"},
             **options,
         }
 
@@ -431,7 +432,7 @@ def test_a_source_becomes_a_kept_wheel_through_a_lost_connection_and_a_killed_co
 
     # Off: a warning, and the environment as locked.
     left_out = world.run(source_package={**package, "build": False})
-    assert not left_out["failed"] and any("there is no wheel for torch 2.14.1" in text for text in left_out["warnings"]), left_out
+    assert not left_out["failed"] and "there is no wheel for torch 2.14.1" in left_out["shown"], left_out
     assert world.inside(f"ls {WHEELHOUSE} 2>/dev/null || true") == ""
 
     # On: the connection is lost while the first kernel compiles; the unit goes on, and the next run attaches to it.
@@ -449,8 +450,7 @@ def test_a_source_becomes_a_kept_wheel_through_a_lost_connection_and_a_killed_co
     assert {call.split()[0] for call in calls} == {USER} and all("compute_80" in call for call in calls)
     jobs = [int(call.split()[1].removeprefix("MAX_JOBS=")) for call in calls]
     assert 1 <= jobs[0] <= cores and jobs[1:] == ([jobs[0] // 2] * 3 if cores > 1 else jobs[:1] * 2)
-    told = [text for text in done.get("warnings", []) if "ran out of memory" in text]
-    assert len(told) == (cores > 1) and all(f"goes on with {jobs[-1]}" in text for text in told), done
+    assert (f"goes on with {jobs[-1]}" in done["shown"]) == (cores > 1), done
     key = "kpro-test-attention-2.8.3+torch2.14.1-CUDA13.0-Python3.11-sm80"
     assert world.inside(f"ls -A {WHEELHOUSE}") == key
     kernels = f"runuser -u {USER} -- {world.root}/venv/bin/python -c 'import kpro_test_attention as a; print(a.KERNELS)'"
