@@ -110,7 +110,7 @@ class Running:
         cls.begun.clear()
 
     def end(self) -> Ended:
-        output = self.process.communicate(timeout=400)[0]
+        output = self.process.communicate(timeout=1000)[0]
         texts = re.findall(r"^(?:fatal|\[ERROR\].*|failed): \[container\][^\n]*?: (?:FAILED|UNREACHABLE)! => (\{.*)", output, re.MULTILINE)
         failures = [json.JSONDecoder().raw_decode(text)[0] for text in texts]
         result = json.loads(self.report.read_text(encoding="utf-8")) if self.report.exists() else {}

@@ -76,7 +76,7 @@ def begin(node: ServiceNode, model: str) -> Running:
             "sglang_server__devices": [],
             "sglang_server__environment": {},
             "sglang_server__options": {"context_length": 8192, "max_running_requests": 4},
-            "sglang_server__ready_timeout_s": 600,
+            "sglang_server__ready_timeout_s": 900,
         },
     )
 
@@ -98,7 +98,7 @@ def test_ready_in_one_go(deployed: tuple[ServiceNode, subprocess.CompletedProces
 
 def test_killed_scheduler(node: ServiceNode, model: str) -> None:
     running = begin(node, model)
-    until(lambda: logged(node, "Load weight end"), "it loads", 180)
+    until(lambda: logged(node, "Load weight end"), "it loads", 480)
     group = node.inside(f"cat /sys/fs/cgroup$(systemctl show -P ControlGroup {UNIT})/cgroup.procs").split()
     names = {pid: node.inside(f"cat /proc/{pid}/comm", check=False).strip() for pid in group}
     scheduler = next(pid for pid, name in names.items() if name.startswith("sglang::sched"))
@@ -131,6 +131,6 @@ def test_damaged_model(node: ServiceNode, model: str, change: str, class_: str, 
 
 def test_stopped_while_loading(node: ServiceNode, model: str) -> None:
     running = begin(node, model)
-    until(lambda: logged(node, "server_args="), "it loads", 180)
+    until(lambda: logged(node, "server_args="), "it loads", 480)
     node.inside(f"systemctl stop {UNIT}")
     running.end().lost("stopped", "was stopped from outside", "Run the deployment again")
