@@ -269,7 +269,7 @@ def test_a_backup_becomes_a_container_elsewhere(cluster: Pair) -> None:
     create(old, 805, "--tags kpro-llm --onboot 1 --start 1")
     old.inside("echo kept > /root/mark", vmid=805)
     old.run("pvesh create /nodes/localhost/vzdump --vmid 805 --storage local --mode stop --compress zstd")
-    archive = old.run("ls /var/lib/vz/dump/vzdump-lxc-805-*.tar.zst").strip()
+    archive = old.run("ls -t /var/lib/vz/dump/vzdump-lxc-805-*.tar.zst | head -n 1").strip()
     trust = "-o HostKeyAlias=kpro6 -o UserKnownHostsFile=/etc/pve/nodes/kpro6/ssh_known_hosts"
     new.run(f"mkdir -p /var/lib/vz/dump && scp -q {trust} root@{old.address}:{archive} {archive}")
     assert "already exists on node 'kpro6'" in new.run(f"pct restore 805 {archive} --storage local-zfs 2>&1", check=False)

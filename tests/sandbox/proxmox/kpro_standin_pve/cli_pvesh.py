@@ -68,7 +68,7 @@ def run(node: Node, command: str, argv: Sequence[str]) -> int:
         properties = {**FORMAT_OPTIONS, **(found.properties if found else {})}
         options, _rest = cli_options.parse(argv, properties, ("api_path",))
         form = options.pop("output-format", "text")
-        shown = {name: options.pop(name) for name in ("human-readable", "noborder", "noheader", "quiet", "noproxy") if name in options}
+        shown = {name: options.pop(name) for name in ("human-readable", "noborder", "noheader", "quiet") if name in options}
         if form not in FORMATS:
             raise bad_parameters({"output-format": _enum(form)})
         path = "/" + options.pop("api_path").strip("/")

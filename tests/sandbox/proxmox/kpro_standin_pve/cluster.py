@@ -96,7 +96,7 @@ def on_member(member: Member, *words: str) -> subprocess.CompletedProcess[str]:
 def proxy(member: Member, method: str, path: str, parameters: Mapping[str, Any], echo: Callable[[str], None] | None) -> Any:
     """Run a call on the node that it names, as Proxmox does: by ``pvesh`` over SSH. A task's lines come before its UPID."""
     options = [word for name, value in parameters.items() for word in (f"--{name}", str(int(value) if isinstance(value, bool) else value))]
-    done = on_member(member, "pvesh", VERBS[method], path, *options, "--noproxy", "1", "--output-format", "json")
+    done = on_member(member, "pvesh", VERBS[method], path, *options, "--output-format", "json")
     if done.returncode:
         raise failed(f"proxy handler failed: {done.stderr.strip()}")
     lines = done.stdout.splitlines()
