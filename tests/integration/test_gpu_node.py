@@ -153,12 +153,11 @@ def test_module_absent_for_the_next_kernel(ready: GpuNode) -> None:
 @everything
 def test_one_gpu_gone(ready: GpuNode) -> None:
     ready.configure(gpus=ready.gpus(lost=True))
-    short = ready.converge(gpus=2)
-    assert short.rc == 2 and "2" in short.message and "1" in short.message, short.output
-    alone = ready.converge()
-    assert (alone.rc, alone.plan) == (0, []), alone.output
+    ready.refused("2 GPUs are wanted", "1 on its PCI bus (0000:61:00.0)", gpus=2)
+    unit = ["Write /etc/systemd/system/kpro-nvidia-devnodes.service", "Enable and start kpro-nvidia-devnodes.service"]
+    assert ready.as_foretold().plan == unit, "its boot unit makes no node for a GPU that is not there"
     ready.configure(gpus=ready.gpus(lost=False))
-    assert ready.converge().plan == ["Write /etc/systemd/system/kpro-nvidia-devnodes.service", "Enable and start kpro-nvidia-devnodes.service"]
+    assert ready.as_foretold(gpus=2).plan == unit
 
 
 @everything
@@ -178,7 +177,12 @@ def test_older_driver(ready: GpuNode) -> None:
         " --ostemplate local:vztmpl/debian-12-standard_12.12-1_amd64.tar.zst --dev0 /dev/nvidia0,mode=0666 --start 1 >/dev/null"
     )
     swapped = ready.as_foretold(version=NEWER, replace_driver=True)
-    assert swapped.plan == ["Install the NVIDIA driver", "Load the kernel modules", "Enable and start nvidia-persistenced.service"], swapped.output
+    assert swapped.plan == [
+        "Install the NVIDIA driver",
+        f"Remove driver {VERSION} from DKMS",
+        "Load the kernel modules",
+        "Enable and start nvidia-persistenced.service",
+    ]
     assert "container 205 (notes) runs with these GPUs and uses none now" in re.sub(r"\s+", " ", swapped.output)
     assert swapped.driver["loaded"] == NEWER and f"nvidia/{VERSION}" not in ready.run("dkms status")
     assert "Enabled" in ready.run("nvidia-smi --query-gpu=persistence_mode --format=csv,noheader")
