@@ -31,6 +31,8 @@ JOB_NAME = "job.json"
 # An end is reported once, to the call that was waiting; one that nobody took belongs to an earlier run.
 STALE_END_S = 60.0
 LOOK_S = 0.2
+# A worker that has told its end is gone in a moment.
+GOES_S = 30.0
 ASK_SYSTEMD_S = 2.0
 _IMPORT = re.compile(r"plugins\.module_utils(?:\.(_\w+) import| import (_\w+))")
 
@@ -58,7 +60,11 @@ class LongJob:
         self._status = JobStatus(self.folder)
 
     def running(self) -> bool:
-        """Tell whether the unit is at work."""
+        """Tell whether the unit is at work; one whose worker has told its end is not, although it may still be there for a moment."""
+        found = self._status.read()
+        return self._active() and not (found and found["state"] != "running")
+
+    def _active(self) -> bool:
         return self._systemd.state().active_state in ("active", "activating", "deactivating")
 
     def job(self) -> dict[str, t.Any]:
@@ -83,6 +89,9 @@ class LongJob:
                 self._start(entry, job, [f"--description={description}", *(f"--property={value}" for value in ("Type=exec", *properties))])
 
     def _start(self, entry: str, job: t.Mapping[str, t.Any], options: t.Sequence[str]) -> None:
+        until = time.monotonic() + GOES_S
+        while self._active() and time.monotonic() < until:
+            time.sleep(LOOK_S)
         self._status.clear()
         archive = os.path.join(self.folder, "worker.pyz")
         _write_private(archive, worker_archive(entry))
@@ -106,7 +115,7 @@ class LongJob:
             now = time.monotonic()
             if now >= ask:
                 ask = now + ASK_SYSTEMD_S
-                if not self.running():
+                if not self._active():
                     found = self._status.read()
                     if found and found["state"] != "running":
                         return self._ended(found)

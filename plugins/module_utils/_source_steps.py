@@ -71,8 +71,20 @@ def _build_steps(source: SourcePackage, place: Place) -> list[dict[str, t.Any]]:
     install_tools = [place.uv, "pip", "install", "--python", place.python, "--target", tools, "--require-hashes", "--no-deps", "--only-binary=:all:"]
     # Asks the source for its metadata, which runs its code.
     download = [*pip, "download", "--no-deps", "--no-build-isolation", "--no-binary=:all:", "--require-hashes", "--no-cache-dir", "--dest", f"{folder}/archive"]
-    # In the source's own folder, so that a build that was killed goes on where it was.
-    compile_ = [*pip, "wheel", "--verbose", "--no-deps", "--no-build-isolation", "--no-index", "--no-cache-dir", "--wheel-dir", out, source_folder]
+    # In the source's own folder, so that a build that was killed goes on where it was; without PEP 517 pip would clean that folder after a failure.
+    compile_ = [
+        *pip,
+        "wheel",
+        "--verbose",
+        "--use-pep517",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--no-cache-dir",
+        "--wheel-dir",
+        out,
+        source_folder,
+    ]
     return [
         {"kind": "folders", "phase": "source", "paths": [f"{folder}/{name}" for name in ("archive", "out", "tmp")], "user": place.user},
         {"phase": "source", "argv": [*install_tools, *place.sources, "--requirement", f"{place.root}/tools/source-tools.txt"]},
@@ -86,6 +98,6 @@ def _build_steps(source: SourcePackage, place: Place) -> list[dict[str, t.Any]]:
             "folder": source.wheel_folder,
             "manifest_name": MANIFEST,
             "manifest": {"name": source.name, "version": source.version, "tags": dict(source.tags)},
-            "remove": folder,
+            "build": folder,
         },
     ]

@@ -88,7 +88,7 @@ def keep(step: t.Mapping[str, t.Any]) -> None:
     (part / step["manifest_name"]).write_text(json.dumps({**step["manifest"], "file": kept.name, "sha256": sha256_of(kept)}, indent=1))
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
-    shutil.rmtree(step["remove"], ignore_errors=True)
+    shutil.rmtree(step["build"], ignore_errors=True)
 
 
 def take(step: t.Mapping[str, t.Any]) -> None:

@@ -43,6 +43,7 @@ def job(present: Present, wanted: Wanted, ambient: t.Mapping[str, str], now_s: f
     target = target_path(present, wanted)
     return {
         "unit": unit_name(wanted.root),
+        "root": wanted.root,
         "target": target,
         "packages": len(wanted.pins),
         "size_mib": wanted.size_mib,

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -19,13 +20,14 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _source_worker as source
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
-from ansible_collections.kpro.llm.plugins.module_utils._source_package import after_kill, compiled_of, job_count
+from ansible_collections.kpro.llm.plugins.module_utils._source_package import KILLED, after_kill, compiled_of, job_count
 from ansible_collections.kpro.llm.plugins.module_utils._uv_progress import entries, look
 from ansible_collections.kpro.llm.plugins.module_utils._uv_steps import Status, progress_line
 
 TAIL_LINES = 30
 LAST_LINES = 7  # of a failed program, in the message; all that is kept stands in the details
 TICK_S = 1.0
+ERROR = re.compile(r"\b(fatal )?error ?:|^FAILED:")
 ACTS: t.Mapping[str, t.Callable[[t.Mapping[str, t.Any]], None]] = {
     "folders": source.make_folders,
     "unpack": source.unpack,
@@ -74,7 +76,7 @@ class Worker:
 
     def _step(self, step: t.Mapping[str, t.Any]) -> None:
         for path in step.get("remove", []):
-            shutil.rmtree(path, ignore_errors=True)
+            self._remove(path)
         self._begin(step["phase"])
         if step.get("kind"):
             try:
@@ -85,6 +87,12 @@ class Worker:
             self._compile(step)
         else:
             self._program(step, {})
+
+    def _remove(self, path: str) -> None:
+        """Remove a folder below the root of environments; a mistake in a job must not reach anything else."""
+        if ".." in path or not path.startswith(f"{self._job['root']}/") or len(path) < len(self._job["root"]) + 2:
+            raise StepFailed(f"{path} is not below {self._job['root']} and is not removed")
+        shutil.rmtree(path, ignore_errors=True)
 
     def _begin(self, phase: str) -> None:
         print(f"step: {phase}", flush=True)
@@ -109,6 +117,7 @@ class Worker:
 
     def _program(self, step: t.Mapping[str, t.Any], more_env: t.Mapping[str, str]) -> None:
         tail: list[str] = []
+        errors: list[str] = []
         user = step.get("user")
         base = {"LC_ALL": "C.UTF-8"} if step.get("clean") else self._env
         with subprocess.Popen(
@@ -128,12 +137,18 @@ class Worker:
             for line in child.stdout or ():
                 print(line, end="", flush=True)
                 tail = [*tail[-TAIL_LINES + 1 :], line.rstrip()]
+                if ERROR.search(line) or KILLED.search(line):
+                    errors.append(line.rstrip())
                 if compiled := compiled_of(line):
                     self._now = self._now.with_compiled(*compiled)
         if child.returncode:
             for path in step.get("discard", []):
                 pathlib.Path(path).unlink(missing_ok=True)
-            raise StepFailed(*(tail or [f"exit code {child.returncode} without a message"]))
+            # A builder says a page of its own after the compiler's one line that tells the cause.
+            first = [line for line in errors[:2] if line not in tail[-LAST_LINES:]]
+            raise StepFailed(
+                *tail[: -LAST_LINES + len(first)], *first, *(tail or [f"exit code {child.returncode} without a message"])[-LAST_LINES + len(first) :]
+            )
 
     @contextlib.contextmanager
     def telling(self) -> t.Iterator[None]:
@@ -171,7 +186,7 @@ class Worker:
         for old in finish["prune"]:
             if not in_use(old):
                 print(f"remove {old}", flush=True)
-                shutil.rmtree(old, ignore_errors=True)
+                self._remove(old)
         if finish["prune"]:
             drop_unlinked(pathlib.Path(self._job["archive"]))
 

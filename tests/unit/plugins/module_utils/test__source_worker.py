@@ -68,7 +68,7 @@ def test_an_archive_that_is_none_is_named(tmp_path: Path, unpacking: dict) -> No
 
 def keeping(tmp_path: Path) -> dict:
     out, folder = tmp_path / "build/out", tmp_path / "wheelhouse/extension-1.0+torch2"
-    return {"out": str(out), "folder": str(folder), "manifest_name": MANIFEST, "manifest": {"name": "extension"}, "remove": str(tmp_path / "build")}
+    return {"out": str(out), "folder": str(folder), "manifest_name": MANIFEST, "manifest": {"name": "extension"}, "build": str(tmp_path / "build")}
 
 
 def test_a_wheel_is_kept_whole_with_its_hash_and_the_build_goes(tmp_path: Path) -> None:
