@@ -176,7 +176,8 @@ def difference(before: str, after: str) -> str:
 
 def read_output(rc: int, output: str) -> Outcome:
     """Return what a playbook printed, apart."""
-    task = output.partition("Keep driver, device nodes and persistence daemon] ")[2].partition("\nTASK [")[0]
+    # After a reboot the task runs again; the last one counts.
+    task = output.rpartition("Keep driver, device nodes and persistence daemon] ")[2].partition("\nTASK [")[0]
     found = re.search(r"^(?:ok|changed|fatal): \[[^\]]+\]:?.*?=> (\{.*?\}$|\{$.*?^\})", task, re.MULTILINE | re.DOTALL)
     diff = re.search(r"^--- before.*?(?=^(?:changed|ok|fatal): )", task, re.MULTILINE | re.DOTALL)
     messages = [json.loads(text).get("msg", "") for text in re.findall(r"^fatal: .*?=> (\{.*\})$", output, re.MULTILINE)]
