@@ -116,9 +116,7 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     check_space(options.store, found, options.reserve_mib * MIB)
     if not apply:
         return result
-    selected = tuple(one.file.path for one in found.states)
-    settings = TransferSettings(options.connections, float(options.patience_s))
-    work = Job(options.store, options.repository, commit, tuple(files), selected, verify_all, options.access(), options.sources, settings, options.offline)
+    work = _work(options, commit, files, found, verify_all)
     job.start("_model_worker", work.to_dict(), f"kpro.llm: model {options.repository}")
     ended = job.wait(options.poll_s)
     if not ended.finished:
@@ -128,6 +126,13 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
         raise KproError(snapshot.path, "it is not complete although the download ended well", "Run again with --check --diff to see what differs")
     result = {**result, **_origins(ended.result)}
     return result if changes else {**result, **plan_result(_fetched(ended.result))}
+
+
+def _work(options: ModelOptions, commit: str, files: t.Sequence[RemoteFile], found: Present, verify_all: bool) -> Job:
+    """Return what the worker has to do."""
+    selected = tuple(one.file.path for one in found.states)
+    settings = TransferSettings(options.connections, float(options.patience_s))
+    return Job(options.store, options.repository, commit, tuple(files), selected, verify_all, options.access(), options.sources, settings, options.offline)
 
 
 def _unchanged(options: ModelOptions) -> dict[str, t.Any] | None:
