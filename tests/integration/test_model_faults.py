@@ -6,7 +6,7 @@
 After each fault: no snapshot exists under its name before it is whole and right, at most 64 MiB are fetched twice, and the second
 run ends with the files of the hub. Faults to which a node adds nothing (wrong bytes, truncated files, a server that stalls, a
 changed branch, lying journals, a full tmpfs) are in tests/unit/plugins/modules/test_hf_model.py and
-tests/unit/plugins/module_utils/test__model_transfer_edge.py. Without KPRO_TEST_EVERYTHING only the two most telling ones.
+tests/unit/plugins/module_utils/test__model_transfer_edge.py. Without KPRO_TEST_EVERYTHING only the most telling one.
 """
 
 from __future__ import annotations
@@ -233,6 +233,7 @@ def test_a_container_that_is_stopped_loses_little_and_an_unchanged_model_costs_o
     assert trips == 1
 
 
+@everything
 def test_a_controller_that_dies_leaves_the_download_running_and_the_next_run_takes_it_up(world: World) -> None:
     running = world.interrupted_at(24 * MIB)
     running.kill()
