@@ -27,7 +27,7 @@ ROUND_TRIP = r"> (?:SSH: )?EXEC "
 # What a run that stops must leave as it is. Not our notes of what was downloaded, nor what runs by itself.
 STATE = """
 find /etc /usr/src /boot /lib/modules /var/lib/dkms /var/lib/nvidia /usr/bin /usr/lib/x86_64-linux-gnu ! -path '/etc/pve*' \\
-    \\( -type d -printf '%p %m\\n' -o -printf '%p %y %m %s %l %T@\\n' \\) 2>/dev/null | sort
+    \\( -type d -printf '%p %m\\n' -o -printf '%p %y %m %s %l %T@\\n' \\) 2>/dev/null | grep -v '^/var/lib/nvidia [0-9]*$' | sort
 ls -ln --time-style=+ /dev/nvidia* 2>/dev/null
 find /etc/pve/lxc /etc/pve/qemu-server -name '*.conf' -exec sha256sum {} + 2>/dev/null
 dkms status; lsmod | grep -E '^(nvidia|nouveau|vfio)'; dpkg-query -W
