@@ -80,9 +80,7 @@ def _in_the_cluster(seen: Seen) -> Way:
     what = f"container {vmid}"
     if seen.there and seen.there["queried_node"] == node:
         _check_owner(seen)
-        sentence = (
-            f"Container {vmid} moves from {seen.source} to {seen.target} in their cluster, and does not answer from its shutdown to its start"
-        )
+        sentence = f"Container {vmid} moves from {seen.source} to {seen.target} in their cluster, and does not answer from its shutdown to its start"
         return Way(CLUSTER, sentence, True)
     if not seen.there:
         reason = f"the cluster has it on {node}, and {seen.source} does not answer"
