@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 import typing as t
 
@@ -62,7 +63,7 @@ class JobStatus:
 
     def _write(self, values: dict[str, t.Any], age_s: float = 0.0) -> None:
         values["boot_s"] = time.clock_gettime(time.CLOCK_BOOTTIME) - age_s
-        draft = f"{self._path}.{os.getpid()}.new"
+        draft = f"{self._path}.{os.getpid()}.{threading.get_ident()}.new"
         with open(draft, "w", encoding="utf-8") as file:
             json.dump(values, file)
         os.replace(draft, self._path)

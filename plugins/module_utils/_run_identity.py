@@ -80,7 +80,8 @@ def identity_change(expected: RunIdentity, present: RunIdentity) -> str:
         restarts = present.n_restarts - expected.n_restarts
         how = f"restarted {restarts} times by systemd (NRestarts {expected.n_restarts} -> {present.n_restarts})" if restarts > 0 else "started anew"
         return f"{expected.unit} was {how}: invocation {expected.invocation_id or 'none'} -> {present.invocation_id or 'none'}"
-    same_process = (expected.main_pid, expected.main_start_ticks) == (present.main_pid, present.main_start_ticks)
+    # A process that has just gone has no start time; systemd names it a moment longer.
+    same_process = expected.main_pid == present.main_pid and present.main_start_ticks in (0, expected.main_start_ticks)
     if expected.main_pid and present.main_pid and not same_process:
         return f"the main process of {expected.unit} changed: {expected.main_pid} -> {present.main_pid}"
     return ""

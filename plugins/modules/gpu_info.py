@@ -43,7 +43,7 @@ place:
 host:
   description:
     - Kernel release, version of Proxmox VE, effective user id, Secure Boot and IOMMU of the place.
-    - RV(host.mok_enrolled) says with Secure Boot whether the firmware knows the key with which DKMS signs.
+    - C(mok_enrolled) says with Secure Boot whether the firmware knows the key with which DKMS signs.
   returned: always
   type: dict
   sample: {kernel: 6.14.8-2-pve, pve_version: 9.0.3, euid: 0, secure_boot: false, iommu: identity, mok_enrolled: null}

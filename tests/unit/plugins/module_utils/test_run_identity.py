@@ -88,3 +88,9 @@ def test_messages_of_the_journal() -> None:
     coloured = journal_line('{"__REALTIME_TIMESTAMP":"1","MESSAGE":[27,91,51,50,109,79,75]}')
     assert coloured is not None and coloured.text == "\x1b[32mOK"
     assert journal_line("-- No entries --") is None and journal_line('{"MESSAGE":null}') is None
+
+
+def test_a_process_that_has_just_gone_is_not_another_one() -> None:
+    expected = RunIdentity("kpro-sglang.service", "a" * 32, "boot", main_pid=812, main_start_ticks=77)
+    assert identity_change(expected, dataclasses.replace(expected, main_start_ticks=0)) == ""
+    assert "main process" in identity_change(expected, dataclasses.replace(expected, main_start_ticks=99))
