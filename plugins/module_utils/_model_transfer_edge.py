@@ -295,7 +295,7 @@ class Transfer:
         name, now = partial.file.path, time.monotonic()
         self.note = f"{name}: {problem}, trying again"
         with self._changed:
-            if isinstance(problem, Closed) and self.ways.bar(number, str(problem)):
+            if isinstance(problem, Closed) and self.ways.close_off(number, str(problem)):
                 return True
             unlike = isinstance(problem, NotThere) or problem.status in (200, 206, 416)
             if unlike and self.ways.unfit(number, name, str(problem)):

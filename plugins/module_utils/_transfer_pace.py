@@ -84,7 +84,7 @@ class Ways:
         self._unfit[path, number] = self._ways[number].problem = problem
         return True
 
-    def bar(self, number: int, problem: str) -> bool:
+    def close_off(self, number: int, problem: str) -> bool:
         """Note that a way is closed for good (its login is refused); False if it is the last way."""
         if number >= len(self._ways) - 1:
             return False

@@ -109,7 +109,7 @@ def test_memory_is_held_until_the_process_ends(play: Callable[..., subprocess.Po
     shown.touch()
     account = subprocess.Popen([sys.executable, ROOT / "tests/sandbox/gpu/kernel/memory.py", tmp_path / "memory", tmp_path])
     try:
-        until(lambda: (tmp_path / "memory").exists())
+        until((tmp_path / "memory").exists)
         holder = play([{"hold": {UUID: 41000}}, {"log": "held"}, {"sleep": 60}])
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
         text = shown.read_text(encoding="ascii")

@@ -536,8 +536,14 @@ def setting(key: str, value: str) -> int:
 
 def main(argv: list[str]) -> int:
     program = pathlib.Path(argv[0]).name
-    by_name: dict[str, t.Callable[[list[str]], int]] = {"modprobe": modprobe, "rmmod": rmmod, "modinfo": modinfo, "lsmod": lsmod, "dkms": dkms,
-                                                              "mokutil": mokutil}  # fmt: skip
+    by_name: dict[str, t.Callable[[list[str]], int]] = {
+        "modprobe": modprobe,
+        "rmmod": rmmod,
+        "modinfo": modinfo,
+        "lsmod": lsmod,
+        "dkms": dkms,
+        "mokutil": mokutil,
+    }
     if program in by_name:
         return by_name[program](argv[1:])
     match argv[1:]:

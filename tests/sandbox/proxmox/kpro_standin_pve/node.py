@@ -48,7 +48,7 @@ class Node:
     @property
     def release(self) -> str:
         """Return the release, for example 9.2."""
-        return ".".join(self.claimed_version.split("-")[0].split(".")[:2]) or VERSIONS[self.major][1]
+        return ".".join(self.claimed_version.partition("-")[0].split(".")[:2]) or VERSIONS[self.major][1]
 
     @property
     def is_pve8(self) -> bool:

@@ -48,7 +48,7 @@ def test_the_last_way_is_never_left() -> None:
     for now in (0.0, 1000.0, 2000.0):
         assert found.choose("a", now) == 0
         found.failed(0, "HTTP 500", now)
-    assert not found.unfit(0, "a", "x") and not found.bar(0, "x") and not found.distrust("a")
+    assert not found.unfit(0, "a", "x") and not found.close_off(0, "x") and not found.distrust("a")
 
 
 def test_a_file_that_a_way_lacks_says_nothing_about_the_others() -> None:
@@ -61,7 +61,7 @@ def test_a_file_that_a_way_lacks_says_nothing_about_the_others() -> None:
 
 def test_a_closed_way_is_closed_for_all_files_and_named() -> None:
     found = ways()
-    assert found.bar(PEER, "ssh: Permission denied (publickey).")
+    assert found.close_off(PEER, "ssh: Permission denied (publickey).")
     assert {found.choose("a", 0.0), found.choose("b", 1000.0)} == {MIRROR}
     assert found.troubles() == ["peer could not be used: ssh: Permission denied (publickey)."]
 
