@@ -21,7 +21,7 @@ from pathlib import Path
 import lanes
 from lanes import CACHE, ROOT, Lane
 
-SANDBOX_STEPS = ("stand-ins and node", "connection through a container", "molecule default")
+SANDBOX_STEPS = ("stand-ins and node", "integration on nodes", "molecule default")
 
 # ansible-test takes every file of a folder `bin` for Python, and refuses links to folders, whether or not they are shipped.
 NOT_FOR_SANITY = ("bin/", "collections/")
