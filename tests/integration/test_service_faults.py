@@ -550,11 +550,11 @@ def test_ram_kill(node: ServiceNode) -> None:
     assert early.rc == 0, early.output
     options = {"identity": early.result["identity"], "port": PORT, "level": "health", "memory_events": events, "on_failure": "leave"}
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(node.module, "sglang_ready", **options)
+        asked = pool.submit(node.module, "sglang_ready", **options)
         until(lambda: waiting(node), "the module waits")
         node.inside(f"cat > {events}", stdin=MEMORY_EVENTS)
         node.inside(f"kill -9 $(cat {SCHEDULER})")
-        seen = waiting.result()
+        seen = asked.result()
     found = seen["details"]["diagnosis"]
     assert found["class"] == "ram_kill" and "want of main memory" in seen["msg"] and "Raise gpu_container__memory_mib" in seen["remedy"], seen
 
