@@ -424,7 +424,7 @@ def test_crash_loop(node: ServiceNode) -> None:
     first = run(node, steps, {"sglang_server__restart_delay_s": 1, "sglang_server__on_failure": "leave"})
     identity = node.inside(f"systemctl show -P InvocationID {UNIT}")
     # It may have been started again before somebody looked.
-    assert first.details["diagnosis"]["class"] in ("unknown", "crash_loop") and "illegal memory access" in first.details["diagnosis"]["cause"]
+    assert first.details["diagnosis"]["class"] in ("cuda_error", "crash_loop") and "illegal memory access" in first.details["diagnosis"]["cause"]
     until(lambda: int(node.inside(f"systemctl show -P NRestarts {UNIT}")) >= 2, f"it was restarted ({identity})")
     seen = node.module("sglang_ready", identity=first_identity(node, first), port=PORT, on_failure="leave", poll_s=5)
     assert seen["failed"] and seen["details"]["diagnosis"]["class"] == "crash_loop", seen
