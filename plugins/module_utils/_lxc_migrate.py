@@ -20,7 +20,7 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_text as text
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change, plan_result
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import OWNER_TAG
-from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, PveError
+from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, PveError, good
 from ansible_collections.kpro.llm.plugins.module_utils._pve_tasks import Tasks
 
 WRITE_TRIES = 3
@@ -131,7 +131,7 @@ class Migration:
         if row.get("type") != "lxc":
             raise KproError(f"guest {self._wish.vmid}", f"it is a {row.get('type')} guest on {row.get('node')}", "Choose another id (pct_vmid)")
         base = f"/nodes/{row['node']}/lxc/{self._wish.vmid}"
-        config, status = (_good(answer) for answer in self._api.get_all([(f"{base}/config", {"current": 1}), (f"{base}/status/current", {})]))
+        config, status = (good(answer) for answer in self._api.get_all([(f"{base}/config", {"current": 1}), (f"{base}/status/current", {})]))
         managed = (status.get("ha") or {}).get("managed")
         return Place(
             str(row["node"]),
@@ -177,9 +177,3 @@ class Migration:
 
     def _tasks(self, node: str) -> Tasks:
         return Tasks(self._api, node, self._task_timeout_s)
-
-
-def _good(answer: t.Any) -> t.Any:
-    if isinstance(answer, PveError):
-        raise answer
-    return answer

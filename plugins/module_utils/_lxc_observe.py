@@ -18,7 +18,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Elsewhere, Facts, Present
-from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, PveError
+from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, PveError, good
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import read_majors
 
@@ -78,13 +78,13 @@ class Observer:
         reads = [(f"{base}/config", {}), (f"{base}/config", {"current": 1}), (f"{base}/status/current", {}), *version]
         answers = self._api.get_all(reads)
         if version:
-            release = str(_good(answers.pop()).get("version", "0"))
+            release = str(good(answers.pop()).get("version", "0"))
             self._pve_major = int(release.partition(".")[0])
             if self._pve_major < OLDEST_PVE:
                 raise KproError(f"node {self._node}", f"it has Proxmox VE {release}, needed is {OLDEST_PVE}", "Upgrade the node")
         if any(isinstance(answer, PveError) and text.is_missing(answer.reason) for answer in answers):
             return None
-        config, active, status = (_good(answer) for answer in answers)
+        config, active, status = (good(answer) for answer in answers)
         return Present(
             cfg.read_config(config),
             cfg.read_config(active),
@@ -170,9 +170,3 @@ class Observer:
                 if vmid != own and config.keys.get("template") != "1":
                     found.append(gpu_rules.guest_of(vmid, kind, config))
         return tuple(found)
-
-
-def _good(answer: t.Any) -> t.Any:
-    if isinstance(answer, PveError):
-        raise answer
-    return answer

@@ -50,6 +50,16 @@ class PveApi(t.Protocol):
         """Start a task by ``create``, ``set`` or ``delete`` and return its UPID, whether or not it has ended."""
 
 
+def good(answer: t.Any) -> t.Any:
+    """Return one of the answers of :meth:`PveApi.get_all`.
+
+    :raises PveError: if the read was refused.
+    """
+    if isinstance(answer, PveError):
+        raise answer
+    return answer
+
+
 class Pvesh:
     """The API through ``pvesh`` on a node, as root: complete (also what is root@pam only), about a second for each call.
 
