@@ -18,6 +18,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import layers
 import two_nodes
 from two_nodes import NEW, OLD, Kind, LinkedNode, Pair
 
@@ -30,33 +31,21 @@ _PARTS = ("plugins", "roles", "playbooks", "tests/sandbox/engine", "tests/sandbo
 def start(prefix: str, folder: Path, *, cluster: bool = False, old: Kind = two_nodes.OLD_KIND, new: Kind = two_nodes.NEW_KIND) -> Pair:
     """Start a pair whose kpro6 serves from container 129 (once it has booted) and whose kpro5 has its driver; two_nodes.stop ends it."""
     with ThreadPoolExecutor(2) as pool:
-        old_layer, new_layer = pool.map(lambda job: _layer(*job), ((prefix, OLD, "bookworm", old), (prefix, NEW, "trixie", new)))
+        old_layer, new_layer = pool.map(lambda job: _layer(*job), ((OLD, "bookworm", old), (NEW, "trixie", new)))
     old, new = dataclasses.replace(old, layer=old_layer), dataclasses.replace(new, layer=new_layer)
     return two_nodes.start(prefix, folder, cluster=cluster, old=old, new=new)
 
 
-def _key(host: str, suite: str, kind: Kind) -> str:
+def _content_key(suite: str, kind: Kind) -> str:
     image = subprocess.run([SANDBOX, "image-key", "--suite", suite], capture_output=True, text=True, check=True).stdout.strip()
     total = hashlib.sha256(f"{inspect.getsource(two_nodes)}{Path(__file__).read_text(encoding='utf-8')}{kind}".encode())
     for path in sorted(path for part in _PARTS for path in (ROOT / part).rglob("*") if path.is_file() and path.suffix != ".pyc"):
         total.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode() + path.read_bytes())
-    return f"moving-{host}-{image}-{total.hexdigest()[:12]}"
+    return f"{image}-{total.hexdigest()[:12]}"
 
 
-def _layer(prefix: str, host: str, suite: str, kind: Kind) -> str:
-    """Return the layer of one node, made first if it is not there."""
-    key = _key(host, suite, kind)
-    # Test files may run side by side: one makes the layer, the others wait for it.
-    with open(os.path.join(tempfile.gettempdir(), f"kpro-moving-{host}.lock"), "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if subprocess.run([SANDBOX, "layer", "has", key], check=False, capture_output=True).returncode:
-            name = f"{prefix}-{host}-base"
-            try:
-                _provision(name, host, suite, kind)
-                subprocess.run([SANDBOX, "layer", "save", name, key], check=True)
-            finally:
-                subprocess.run([SANDBOX, "down", name], check=False, capture_output=True)
-    return key
+def _layer(host: str, suite: str, kind: Kind) -> str:
+    return layers.made(f"moving-{host}", _content_key(suite, kind), lambda name: _provision(name, host, suite, kind))
 
 
 def _provision(name: str, host: str, suite: str, kind: Kind) -> None:

@@ -9,7 +9,6 @@ Standard library only. What is provisioned is kept as a layer, so that it is mad
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import hashlib
 import inspect
 import json
@@ -22,6 +21,8 @@ import time
 import typing as t
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import layers
 
 import lanes
 from plain_node import ROOT, SANDBOX, inventory_of, port_of
@@ -107,24 +108,16 @@ class ServiceNode:
         raise AssertionError("the node did not come back")
 
 
-def layer_key() -> str:
-    """Return the name of the layer, made of all that goes into it."""
+def layer(folder: Path) -> str:
+    """Return the name of the layer on which service nodes stand, made first if it is not there."""
     image = subprocess.run([SANDBOX, "image-key"], capture_output=True, text=True, check=True).stdout.strip()
     recipe = "".join((inspect.getsource(_provision), inspect.getsource(_container), _DEVICES, _INSTALLER, MODEL))
-    return f"service-{image}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    return layers.made("service", f"{image}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}", lambda name: _provision(up(name, folder)))
 
 
 def start(name: str, folder: Path) -> ServiceNode:
     """Start a node, from the layer if there is one, and put the light engine of this checkout into its container."""
-    key = layer_key()
-    # Test files may run side by side: one makes the layer, the others wait for it.
-    with open(os.path.join(tempfile.gettempdir(), "kpro-service-layer.lock"), "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if subprocess.run([SANDBOX, "layer", "has", key], check=False, capture_output=True).returncode:
-            base = f"{name}-base"
-            _provision(up(base, folder))
-            subprocess.run([SANDBOX, "layer", "save", base, key], check=True)
-            subprocess.run([SANDBOX, "down", base], check=False, capture_output=True)
+    key = layer(folder)
     # A node that an interrupted run left may stand on an older layer.
     subprocess.run([SANDBOX, "down", name], check=False, capture_output=True)
     node = up(name, folder, "--layer", key)
