@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import pathlib
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils import _peer_memory as memory
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._cuda_child import CudaAnswer, ask_cuda
-from ansible_collections.kpro.llm.plugins.module_utils._cuda_verdict import init_error, p2p_verdict
+from ansible_collections.kpro.llm.plugins.module_utils._cuda_verdict import P2pVerdict, init_error, p2p_verdict
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import Finding, Versions, node_findings, nvml_findings, version_findings
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_host import GpuHost
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_merge import merged_gpus
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import NvmlReport
+from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, read_text_file, write_text_file
 
 
 def findings(answer: CudaAnswer) -> list[Finding]:
@@ -40,12 +44,35 @@ def error_of(answer: CudaAnswer, found: list[Finding]) -> str:
     return ""
 
 
-def cuda_result(user: str, copy_sizes_mib: t.Sequence[int] = (1, 64), timeout_s: float = 60.0) -> dict[str, t.Any]:
-    """Ask CUDA as a user and return all that cuda_info says."""
+def remembered(verdict: P2pVerdict, answer: CudaAnswer, path: str, keep: bool) -> P2pVerdict:
+    """Return the verdict, or the kept one where nothing could be found out; keep one that is new.
+
+    :param path: file of the memory.
+    :param keep: whether it may be written.
+    """
+    loaded = GpuHost(Command()).loaded()
+    of = memory.board(
+        (device.uuid for device in answer.devices), loaded.version if loaded else "", os.uname().release, pathlib.Path("/proc/cmdline").read_text()
+    )
+    file = read_text_file(path)
+    text = memory.note(verdict, of)
+    if text and keep and (file is None or file.text != text):
+        write_text_file(TextFile(path, text, 0o644, "root", "root"))
+    return memory.settled(verdict, of, file.text if file else "")
+
+
+def cuda_result(user: str, copy_sizes_mib: t.Sequence[int] = (1, 64), timeout_s: float = 60.0, remember: str = "", keep: bool = False) -> dict[str, t.Any]:
+    """Ask CUDA as a user and return all that cuda_info says.
+
+    :param remember: file of the last verdict on copies, empty: none is used.
+    :param keep: whether that file may be written.
+    """
     answer = ask_cuda(user, list(copy_sizes_mib), timeout_s)
     found = findings(answer)
     error = error_of(answer, found)
     verdict = p2p_verdict(answer.checks, len(answer.devices), answer.doing if answer.devices else "")
+    if remember and not error and len(answer.devices) > 1:
+        verdict = remembered(verdict, answer, remember, keep)
     return {
         "changed": False,
         "usable": not error,

@@ -18,6 +18,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Want
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._flash_attn import flash_attn_package
 from ansible_collections.kpro.llm.plugins.module_utils._lanes import Facts, choose_lane, choose_python, contract_problems
+from ansible_collections.kpro.llm.plugins.module_utils._peer_memory import PATH as PEER_COPIES
 from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import plan_base
 from ansible_collections.kpro.llm.plugins.module_utils._runtime_base_edge import Distribution
 from ansible_collections.kpro.llm.plugins.module_utils._runtime_options import wanted_from
@@ -28,17 +29,19 @@ class Differs(Exception):
     """Something is not as wanted; the text says what."""
 
 
-def look(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def look(params: t.Mapping[str, t.Any], keep: bool = False) -> dict[str, t.Any]:
     """Return whether nothing is to be done, and if so, what the steps would return; else the first thing that differs.
 
     What can't be looked at differs too: the step itself says why.
+
+    :param keep: whether what was found out about copies between GPUs may be kept.
     """
     found: dict[str, t.Any] = {"changed": False, "same": False, "differs": "", "base": {}, "userland": {}, "cuda": {}, "environment": {}}
     try:
         found["base"] = _base(params["base"])
         if params["driver_version"]:
             found["userland"] = _userland(params["driver_version"])
-            found["cuda"] = _cuda(params["user"], params["gpus"])
+            found["cuda"] = _cuda(params["user"], params["gpus"], keep)
         found["environment"] = _environment(params, found["base"]["system"], found["cuda"])
     except (Differs, KproError) as error:
         return {**found, "differs": error.sentence if isinstance(error, KproError) else str(error)}
@@ -63,8 +66,8 @@ def _userland(version: str) -> dict[str, t.Any]:
     return {"changed": False, "plan": [], "version": version, "loaded": version}
 
 
-def _cuda(user: str, gpus: int) -> dict[str, t.Any]:
-    answer = cuda_result(user)
+def _cuda(user: str, gpus: int, keep: bool) -> dict[str, t.Any]:
+    answer = cuda_result(user, remember=PEER_COPIES, keep=keep)
     if not answer["usable"]:
         raise Differs(answer["error"])
     if gpus and len(answer["devices"]) != gpus:

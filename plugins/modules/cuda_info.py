@@ -16,7 +16,7 @@ description:
   - Copies random bytes between each two GPUs over peer access and compares what arrives. Drivers report success for copies that a translating IOMMU
     dropped.
 extends_documentation_fragment:
-  - kpro.llm.attributes.info
+  - kpro.llm.attributes
 options:
   user:
     description: User that asks. Empty is the user that runs the module.
@@ -31,12 +31,19 @@ options:
     description: Seconds after which a call that does not come back counts as hanging.
     type: float
     default: 60.0
+  remember:
+    description:
+      - File that keeps the last verdict on copies between these GPUs, with this driver and kernel, for times when an engine leaves too little
+        memory for a copy. It is written where a verdict differs, except in check mode. Empty keeps none.
+    type: path
+    default: ""
 """
 
 EXAMPLES = r"""
 - name: Ask CUDA as the service user
   kpro.llm.cuda_info:
     user: sglang
+    remember: /var/lib/kpro-llm/peer_copies.json
   register: __cuda
 
 - name: Stop if it does not start
@@ -121,12 +128,13 @@ def argument_spec() -> dict[str, t.Any]:
         "user": {"type": "str", "default": ""},
         "copy_sizes_mib": {"type": "list", "elements": "int", "default": [1, 64]},
         "timeout_s": {"type": "float", "default": 60.0},
+        "remember": {"type": "path", "default": ""},
     }
 
 
-def observe(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
+def observe(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Run the module."""
-    return cuda_result(params["user"], params["copy_sizes_mib"], params["timeout_s"])
+    return cuda_result(params["user"], params["copy_sizes_mib"], params["timeout_s"], params["remember"], not check_mode)
 
 
 def main() -> None:

@@ -156,7 +156,7 @@ def filled(values: t.Mapping[str, t.Any], specification: t.Mapping[str, t.Any], 
     return {**{name: spec.get("default") for name, spec in specification.items()}, **given, **lists}
 
 
-def main(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
+def main(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Look, and change nothing."""
     base = filled(params["base"], BASE, "base")
     allowed = {name: spec for name, spec in ENVIRONMENT.items() if name not in DECIDED}
