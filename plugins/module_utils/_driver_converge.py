@@ -14,6 +14,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._driver_edge import Drive
 from ansible_collections.kpro.llm.plugins.module_utils._driver_fetch import Package
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
 from ansible_collections.kpro.llm.plugins.module_utils._driver_plan import DriverPlan, node_plan, userland_plan
+from ansible_collections.kpro.llm.plugins.module_utils._driver_salvage import facts_before
 from ansible_collections.kpro.llm.plugins.module_utils._driver_sources import check_sources
 from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import node_steps, package_name, package_path, package_url, userland_steps
 from ansible_collections.kpro.llm.plugins.module_utils._driver_worker import Job
@@ -114,7 +115,8 @@ def _facts(wanted: Wanted, present: Present) -> dict[str, str]:
     """Return what explains a failure of the long work."""
     built = sorted({entry.kernel for entry in present.dkms if entry.state == "installed" and entry.kernel in present.kernels}, key=version_key)
     newest = max(present.kernels, key=version_key)
-    return {"version": wanted.version, "running": present.kernel, "newest": newest, "built": " ".join(built)}
+    former = facts_before(present) if wanted.scope == "node" else {}
+    return {"version": wanted.version, "running": present.kernel, "newest": newest, "built": " ".join(built), **former}
 
 
 def make_plan(wanted: Wanted, present: Present) -> DriverPlan:

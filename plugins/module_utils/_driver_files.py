@@ -53,7 +53,7 @@ def kernel_hook_text() -> str:
         f"{_HEAD}"
         "# A kernel without the NVIDIA module is noticed when it is installed, not after the reboot.\n"
         "kernel=$1\n"
-        'if [ -n "$kernel" ] && ! dkms status -m nvidia -k "$kernel" 2> /dev/null | grep -q ": installed"; then\n'
+        'if [ -n "$kernel" ] && ! dkms status -k "$kernel" 2> /dev/null | grep -q "^nvidia.*: installed"; then\n'
         '    text="kernel $kernel has no NVIDIA module: after a reboot into it no container has a GPU."\n'
         '    text="$text Install proxmox-headers-$kernel and run dkms autoinstall -k $kernel, or: proxmox-boot-tool kernel pin $(uname -r)"\n'
         '    echo "kpro.llm: $text" >&2\n'

@@ -20,14 +20,16 @@ from ansible_collections.kpro.llm.plugins.module_utils._apt_key import fetch_key
 from ansible_collections.kpro.llm.plugins.module_utils._driver_explain import failure
 from ansible_collections.kpro.llm.plugins.module_utils._driver_fetch import Package, fetch
 from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import MAIN_PACKAGE, check_offered, install_argv, offered, pinning_packages
+from ansible_collections.kpro.llm.plugins.module_utils._driver_salvage import left_behind, restore_argvs
 from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import INSTALLER_LOG, Step, spelled
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
-from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import dkms_entries
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import dkms_entries, loaded_driver
 from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import Repository
 from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, write_text_file
 
 TICK_S = 1.0
+_LOADED = pathlib.Path("/proc/driver/nvidia/version")
 _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root"}
 
 
@@ -55,12 +57,16 @@ class Job:
 
 
 class Worker:
-    """Runs a job's steps and says where it stands."""
+    """Runs a job's steps and says where it stands.
 
-    def __init__(self, job: Job, status: JobStatus, env: t.Mapping[str, str] | None = None) -> None:
+    :param loaded: file in which the kernel says which driver it runs.
+    """
+
+    def __init__(self, job: Job, status: JobStatus, env: t.Mapping[str, str] | None = None, loaded: pathlib.Path = _LOADED) -> None:
         self._job = job
         self._status = status
         self._env = {**_ENV, **(env or {})}
+        self._loaded = loaded
 
     def run(self) -> None:
         """Do all steps; the status ends as done or failed."""
@@ -69,7 +75,14 @@ class Worker:
                 self._step(step, f"{number}/{len(self._job.steps)}")
             self._status.done()
         except KproError as error:
-            self._status.failed(error)
+            self._status.failed(self._salvaged(error))
+
+    def _salvaged(self, error: KproError) -> KproError:
+        """Take up the former driver again, if that is still there; return the error with what became of it."""
+        for argv in restore_argvs(self._job.facts):
+            self._answer(*argv)
+        driver = loaded_driver(_text(self._loaded, 0.0))
+        return left_behind(error, self._job.facts, driver.version if driver else "", self._answer("modinfo", "-F", "version", "nvidia").strip())
 
     def _step(self, step: Step, place: str) -> None:
         print(f"{place} {step.phase}", flush=True)

@@ -9,6 +9,8 @@ import json
 import pathlib
 import typing as t
 
+import pytest
+
 from ansible_collections.kpro.llm.plugins.module_utils._driver_fetch import Package
 from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import Step
 from ansible_collections.kpro.llm.plugins.module_utils._driver_worker import Job, Worker
@@ -129,3 +131,32 @@ def test_a_module_is_built_under_the_name_that_dkms_knows(tmp_path: pathlib.Path
     place.program("dkms", f'[ "$1" = status ] && echo "nvidia-open/{VERSION}: added" || echo "$*" >> "$PLACE/calls"')
     assert place.run(Step("build", "Build", ("dkms", "install", "-m", "nvidia", "-v", VERSION, "-k", "6.14.8-2-pve"), "dkms"))["state"] == "done"
     assert place.calls() == [f"install -m nvidia-open -v {VERSION} -k 6.14.8-2-pve"]
+
+
+FORMER = {"before": "580.119.02", "version": VERSION, "modules": "nvidia nvidia_uvm", "units": "nvidia-persistenced.service"}
+SAYS = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.119.02  Release Build  (builder@host)\n"
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["still there", "taken away"])
+def test_a_failed_replacement_takes_the_former_driver_up_again_or_says_that_it_is_gone(tmp_path: pathlib.Path, there: bool) -> None:
+    place = Place(tmp_path)
+    place.program("modprobe", f'echo "modprobe $*" >> "$PLACE/calls"; {f"echo {SAYS.strip()!r} > $PLACE/loaded" if there else "exit 1"}')
+    place.program("systemctl", 'echo "systemctl $*" >> "$PLACE/calls"')
+    place.program("modinfo", "exit 1")
+    job = Job(VERSION, place.package, (Step("run", "Install", ("sh", "-c", "echo 'ERROR: no room'; exit 1"), "installer"),), FORMER)
+    status = JobStatus(str(tmp_path))
+    Worker(job, status, {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PLACE": str(tmp_path)}, tmp_path / "loaded").run()
+    found = status.read()
+    assert found is not None and found["state"] == "failed" and found["reason"].startswith("no room. Driver 580.119.02")
+    assert place.calls() == ["modprobe nvidia", "modprobe nvidia_uvm", "systemctl start nvidia-persistenced.service"]
+    if there:
+        assert found["reason"].endswith("is there as before")
+    else:
+        assert "is gone: no container of this node has a GPU" in found["reason"]
+        assert "gpu_node__driver_version: 580.119.02 and gpu_node__replace_driver: true" in found["remedy"]
+
+
+def test_a_first_installation_that_fails_leaves_nothing_to_speak_of(tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path)
+    found = place.run(Step("run", "Install", ("sh", "-c", "echo 'ERROR: no room'; exit 1"), "installer"))
+    assert found["reason"] == "no room"
