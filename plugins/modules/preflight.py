@@ -16,8 +16,8 @@ author: kpro (@kpro)
 options:
   wanted:
     description:
-      - What the deployment asks for, with the keys C(lane), C(driver_version), C(driver_source), C(gpus), C(tp_size), C(port), C(replace_driver)
-        and C(moves_from).
+      - What the deployment asks for, with the keys C(lane), C(driver_version), C(driver_source), C(gpus), C(tp_size), C(tp_chosen), C(port),
+        C(replace_driver) and C(moves_from).
     type: dict
     required: true
   node:

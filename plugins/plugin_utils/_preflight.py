@@ -12,6 +12,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _lanes as lanes
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import BUS_ID, bus_address
+from ansible_collections.kpro.llm.plugins.module_utils._tensor_parallel import DIVIDED, wanted_count
 
 OK, NOTE, WILL_FIX, NEEDS_YOU = "OK", "note", "will fix", "needs you"
 PVE_MIN = (8, 1)  # the first with dev[n]
@@ -58,6 +59,7 @@ class Wanted:
     """What the deployment asks for.
 
     :param gpus: the inventory's choice of GPUs: ``all``, a number, or a list.
+    :param tp_chosen: ``tp_size`` was not asked for, but follows from GPUs and model.
     :param moves_from: the node of the same cluster from which the container is about to be moved.
     """
 
@@ -69,6 +71,7 @@ class Wanted:
     port: int
     replace_driver: bool = False
     moves_from: str = ""
+    tp_chosen: bool = False
 
 
 def findings(wanted: Wanted, seen: Observed) -> list[Finding]:
@@ -128,7 +131,9 @@ def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
     elif count > there:
         rows.append(Finding("GPUs", NEEDS_YOU, f"{count} are asked for (gpu_container__gpus) and the node has {there}"))
     rows += _named_before_the_driver(named, node)
-    if count and wanted.tp_size != count:
+    if wanted.tp_chosen and wanted.lane != "cpu" and wanted.tp_size < count <= there:
+        rows.append(Finding("GPUs", NOTE, f"{count - wanted.tp_size} of {count} stay idle: {wanted.tp_size} is what divides the model's heads"))
+    elif count and wanted.tp_size != count and not wanted.tp_chosen:
         rows.append(
             Finding(
                 "GPUs",
@@ -157,15 +162,6 @@ def _named_before_the_driver(named: t.Sequence[t.Any], node: Values) -> list[Fin
             there = f"The node has {', '.join(sorted(buses))}" if buses else "The node has none"
             rows.append(Finding("GPUs", NEEDS_YOU, KproError(f"GPU '{name}'", "there is no such GPU", f"{there} (gpu_container__gpus)").sentence))
     return rows
-
-
-def wanted_count(gpus: t.Any, there: int) -> int:
-    """Return how many GPUs the container gets; a number given on the command line is a text."""
-    if gpus == "all":
-        return there
-    if str(gpus).isdecimal():
-        return int(gpus)
-    return len(gpus) if isinstance(gpus, (list, tuple)) else 0
 
 
 def _sentence(finding: Values) -> str:
@@ -223,7 +219,7 @@ def _model(wanted: Wanted, seen: Observed) -> list[Finding]:
     config = seen.model.get("config") or {}
     text = config.get("text_config") or config
     rows = []
-    for key, words in (("num_attention_heads", "attention heads"), ("linear_num_value_heads", "value heads of the linear attention")):
+    for key, words in DIVIDED:
         heads = text.get(key)
         if heads and heads % wanted.tp_size:
             remedy = "choose a number of GPUs that divides it"

@@ -57,6 +57,7 @@ def gate(tmp_path: Path, model: Path, venv: Path) -> t.Callable[..., subprocess.
             "gpu_used_limit_mib": 500,
             "gpu_wait_s": 0,
             "started_path": str(tmp_path / "started.json"),
+            "kernels": "",
             **changes,
         }
         rendering = jinja2.Environment()
@@ -78,6 +79,27 @@ def test_the_gate_becomes_the_engine_and_notes_the_start(gate: t.Callable[..., s
     assert first == "gate: ok"
     assert second == f"engine {note['pid']} launch.py"
     assert (note["digest"], note["invocation_id"]) == ("d1", "i1")
+
+
+def test_the_gate_keeps_compiled_kernels_of_this_hardware_and_of_the_last_one(gate: t.Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    root = tmp_path / "kernels"
+    for age_s, name in enumerate(("sm86", "sm89", "sm90")):
+        (root / name / "triton").mkdir(parents=True)
+        os.utime(root / name, (2_000_000_000 - age_s, 2_000_000_000 - age_s))
+    (root / "a file").touch()
+    done = gate(kernels=str(root / "sm120"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(path.name for path in root.iterdir()) == ["a file", "sm120", "sm86"]
+    assert (root / "sm120" / "cuda").is_dir(), "CUDA makes no folder of its own"
+    assert gate(kernels=str(root / "sm86")).returncode == 0
+    assert sorted(path.name for path in root.iterdir()) == ["a file", "sm120", "sm86"], "the way back is kept"
+
+
+def test_a_place_for_kernels_that_cannot_be_kept_in_order_stops_no_start(gate: t.Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = gate(kernels=str(tmp_path / "file" / "sm86"))
+    assert done.returncode == 0
+    assert "cannot be kept in order (Not a directory)" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -216,3 +216,15 @@ def test_what_the_node_phase_would_stop_for_is_told_at_once() -> None:
     assert any("Secure Boot is on" in sentence for sentence in needs)
     enrolled = {**node, "host": {**host, "mok_enrolled": True}, "findings": []}
     assert not [row for row in preflight.findings(WANTED, dataclasses.replace(SEEN, node=enrolled)) if row.state == preflight.NEEDS_YOU]
+
+
+def test_gpus_that_a_derived_division_leaves_idle_are_told_and_stop_nothing() -> None:
+    three = [*NODE["gpus"], {"uuid": "GPU-c", "name": "NVIDIA RTX A6000"}]  # type: ignore[misc]
+    wanted = dataclasses.replace(WANTED, gpus="all", tp_chosen=True)
+    found = preflight.findings(wanted, dataclasses.replace(SEEN, node={**NODE, "gpus": three}))
+    told = [(row.state, row.sentence) for row in found if row.subject == "GPUs"]
+    assert told == [
+        (preflight.NOTE, "1 of 3 stay idle: 2 is what divides the model's heads"),
+        (preflight.OK, "3 on the node (NVIDIA RTX A6000), 3 for the container"),
+    ]
+    assert preflight.NEEDS_YOU not in [row.state for row in preflight.findings(dataclasses.replace(wanted, lane="cpu", tp_size=1), SEEN)]
