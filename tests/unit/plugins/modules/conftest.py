@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from sglang_standins import STANDINS, StandinUnit
 
+if t.TYPE_CHECKING:
+    from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import LxcNode
+
 
 @pytest.fixture
 def unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[StandinUnit]:
@@ -30,3 +33,21 @@ def unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[StandinU
     played = StandinUnit(folder)
     yield played
     played.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[str]:
+    """Where the Proxmox stand-in of a module of tests answers."""
+    # The collection can't be imported yet when this file is read.
+    from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import stand_in
+
+    with stand_in(tmp_path_factory.mktemp("pve")) as found:
+        yield found
+
+
+@pytest.fixture
+def node(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> LxcNode:
+    """A node without containers, and the modules for containers run on it."""
+    from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import LxcNode
+
+    return LxcNode(address, tmp_path, monkeypatch, capsys)

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pathlib
 import typing as t
 
 import pytest
 
 from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import failure_case
-from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import GPUS, NVIDIA_NODES, LxcNode, stand_in
+from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import GPUS, NVIDIA_NODES, LxcNode
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes device nodes and gives folders away")
 
@@ -45,17 +44,6 @@ tags: kpro-llm
 unprivileged: 1
 """
 NVIDIA = "dev0: /dev/nvidia0,mode=0666\ndev1: /dev/nvidiactl,mode=0666\ndev2: /dev/nvidia-uvm,mode=0666\ndev3: /dev/nvidia-uvm-tools,mode=0666\n"
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[str]:
-    with stand_in(tmp_path_factory.mktemp("pve")) as found:
-        yield found
-
-
-@pytest.fixture
-def node(address: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> LxcNode:
-    return LxcNode(address, tmp_path, monkeypatch, capsys)
 
 
 def refused(node: LxcNode, *words: str, **options: t.Any) -> dict[str, t.Any]:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import typing as t
 
 import pytest
@@ -13,20 +12,9 @@ from ansible.module_utils import basic
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.kpro.llm.plugins.modules import lxc_container_info
-from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import LxcNode, stand_in
+from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import LxcNode
 
 OURS = "arch: amd64\nhostname: qwen\nnet0: name=eth0,bridge=vmbr0,ip=10.77.0.9/24\nonboot: 1\nrootfs: local-zfs:x,size=2G\ntags: kpro-llm\n"
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[str]:
-    with stand_in(tmp_path_factory.mktemp("pve")) as found:
-        yield found
-
-
-@pytest.fixture
-def node(address: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> LxcNode:
-    return LxcNode(address, tmp_path, monkeypatch, capsys)
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, t.Any]:
