@@ -19,7 +19,8 @@ from pathlib import Path
 
 import container_node as states
 import pytest
-from container_node import BY_HAND, DEVICES, MOST_ROUND_TRIPS, TEMPLATE, VMID, World
+from container_node import BY_HAND, DEVICES, LOAD_DRIVER, TEMPLATE, VMID, World
+from foretold import MOST_ROUND_TRIPS
 
 from conftest import SANDBOX
 
@@ -139,12 +140,9 @@ def test_a_container_made_by_hand_is_taken_over_with_all_it_has(node: World, unp
 def test_a_restart_happens_only_when_it_is_needed_and_allowed(container: World) -> None:
     before = container.init_pid()
     wanted = {"features": {"nesting": True, "fuse": True}}
-    for _run in range(2):
-        told = container.converge(**wanted)
-        assert told.rc == 2 and "needs a restart so that features take effect" in told.message, told.output
-        assert "gpu_container__restart: true" in told.message
-        assert container.init_pid() == before
-    assert told.plan == []
+    told = container.as_foretold(rc=2, **wanted)
+    assert "needs a restart so that features take effect" in told.message and "gpu_container__restart: true" in told.message
+    assert container.init_pid() == before
     done = container.as_foretold(restart=True, **wanted)
     assert [sentence.split()[0] for sentence in done.plan] == ["Stop", "Start"] and "to apply features" in done.plan[0]
     assert container.init_pid() != before and "fuse=1" in container.config()
@@ -158,10 +156,7 @@ def test_a_template_whose_checksum_is_wrong(node: World) -> None:
     name = TEMPLATE.replace("12.12-1", "12.98-1")
     remove(node)
     offer_template(node, name, checksum="0" * 128)
-    before = node.state()
-    stopped = node.converge(template=name)
-    assert stopped.rc == 2 and f"download of {name}" in stopped.message and "checksum mismatch" in stopped.message, stopped.output
-    assert node.state() == before
+    node.failed_at(f"Download template {name}", f"download of {name}", "checksum mismatch", template=name)
 
 
 @everything
@@ -178,12 +173,13 @@ def test_a_lock_in_the_configuration_is_never_retried(container: World) -> None:
 @everything
 def test_a_configuration_that_is_busy_for_a_while_is_waited_for(container: World) -> None:
     """Proxmox gives up after 10 s; the lock is held a little longer."""
+    foretold = container.foretold(memory_mib=640)
     lock = f"/run/lock/lxc/pve-config-{VMID}.lock"
     holder = subprocess.Popen([SANDBOX, "ssh", container.name, "--", f"flock {lock} sh -c 'echo held; exec sleep 14'"], stdout=subprocess.PIPE, text=True)
     assert holder.stdout and holder.stdout.readline().strip() == "held"
     begun = time.monotonic()
     done = container.converge(memory_mib=640)
-    assert done.rc == 0 and done.plan == [f"Set memory of container {VMID}"], done.output
+    assert done.rc == 0 and done.plan == foretold.plan == [f"Set memory of container {VMID}"], done.output
     assert time.monotonic() - begun > 9
     assert holder.wait(60) == 0
     assert "memory: 640" in container.config()
@@ -232,6 +228,21 @@ def test_a_device_node_that_is_missing(container: World) -> None:
 
 
 @everything
+def test_a_gpu_that_is_gone(container: World) -> None:
+    own = re.search(r"^dev0: /dev/nvidia(\d)", container.config(), re.MULTILINE)
+    assert own
+    gone = next(gpu for gpu in container.gpus if gpu["minor"] == int(own[1]))
+    left = [gpu for gpu in container.gpus if gpu is not gone]
+    container.refused(gone["uuid"], left[0]["uuid"], gpus=[gone["uuid"]], node_gpus=left)
+    container.refused("2 GPUs for the container", "the node has 1 to give", gpus=2, node_gpus=left)
+    # Any one will do: it gets the other.
+    done = container.as_foretold(restart=True, node_gpus=left)
+    assert done.result["devices"][0] == f"/dev/nvidia{left[0]['minor']}"
+    assert container.inside(f"stat -c '%F %a' /dev/nvidia{left[0]['minor']}").strip() == "character special file 666"
+    assert container.inside(f"test -e /dev/nvidia{gone['minor']} && echo there || true") == ""
+
+
+@everything
 def test_a_foreign_container_is_never_removed(node: World) -> None:
     remove(node)
     node.run(f"pct create {VMID} local:vztmpl/{TEMPLATE} --rootfs local-zfs:1 --unprivileged 1 --hostname foreign")
@@ -246,6 +257,26 @@ def test_a_foreign_container_is_never_removed(node: World) -> None:
 def test_a_stopped_container_is_started(container: World) -> None:
     container.run(f"pct stop {VMID}")
     assert container.as_foretold().plan == [f"Start container {VMID}"]
+
+
+@everything
+def test_numbers_of_a_device_that_moved(container: World) -> None:
+    """nvidia-uvm has another major after each boot, and may get one when the driver is loaded again under a running container."""
+    numbers = "stat -c %t:%T /dev/nvidia-uvm"
+    before = container.run(numbers)
+    container.reboot()
+    container.run(LOAD_DRIVER)
+    assert container.as_foretold().plan == [f"Start container {VMID}"]
+    assert container.inside(numbers) == container.run(numbers) != before
+
+    container.run("mv /dev/nvidia-uvm /dev/aside; mknod -m 666 /dev/nvidia-uvm c 77 0")
+    try:
+        told = container.as_foretold(rc=2)
+        assert "/dev/nvidia-uvm is" in told.message and "inside the container, 77:0 on" in told.message and "restart: true" in told.message
+        assert [sentence.split()[0] for sentence in container.as_foretold(restart=True).plan] == ["Stop", "Start"]
+        assert container.inside(numbers).strip() == "4d:0"
+    finally:
+        container.run("mv /dev/aside /dev/nvidia-uvm")
 
 
 @everything
@@ -299,8 +330,8 @@ def test_a_second_gpu_comes_as_the_release_can(container: World) -> None:
         container.as_foretold(gpus=2)
         assert container.init_pid() == before
     else:
-        told = container.converge(gpus=2)
-        assert told.rc == 2 and "needs a restart" in told.message, told.output
+        told = container.as_foretold(rc=2, gpus=2)
+        assert "needs a restart" in told.message, told.output
         container.as_foretold(gpus=2, restart=True)
         assert container.init_pid() != before
     assert container.inside("stat -c '%F %a' /dev/nvidia1").strip() == "character special file 666"
@@ -320,8 +351,7 @@ def test_the_privilege_level_is_the_declared_one_on_every_release(node: World, u
 def test_a_start_that_warns_is_a_success(node: World) -> None:
     remove(node)
     node.as_foretold(features={"nesting": False}, state="present")
-    started = node.converge(features={"nesting": False})
-    assert started.rc == 0 and started.plan == [f"Start container {VMID}"], started.output
+    assert node.as_foretold(features={"nesting": False}).plan == [f"Start container {VMID}"]
     ended = node.run(f"pvesh get /nodes/localhost/tasks --vmid {VMID} --typefilter vzstart --output-format json")
     assert json.loads(ended)[0]["status"].startswith("WARNINGS"), ended
     remove(node)
@@ -333,6 +363,7 @@ def test_a_creation_that_outlives_its_run_is_waited_for_by_the_next(node: World)
     slow = "/usr/local/sbin/zstd"
     node.run(f"printf '#!/bin/sh\\nsleep 8\\nexec /usr/bin/zstd \"$@\"\\n' > {slow} && chmod +x {slow}")
     try:
+        assert [sentence.split()[0] for sentence in node.foretold().plan] == ["Create", "Start"]
         first = node.converge(task_timeout_s=3)
         assert first.rc == 2 and "no end after 3 s" in first.message and "same command again" in first.message, first.output
         second = node.converge()

@@ -14,13 +14,12 @@ import subprocess
 import typing as t
 from pathlib import Path
 
-import lanes
-from plain_node import ROOT, SANDBOX, inventory_of, port_of
+from foretold import Outcome, Roles, environment, tools
+
+from plain_node import SANDBOX, inventory_of, port_of
 
 VMID = 210
 TEMPLATE = "debian-12-standard_12.12-1_amd64.tar.zst"
-ROUND_TRIP = r"> (?:SSH: )?EXEC "
-MOST_ROUND_TRIPS = 4  # of the container phase when there is nothing to do
 DEVICES = ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
 
 # The node as its own phase leaves it, without the minute which that takes: module loaded, device nodes made.
@@ -49,45 +48,22 @@ BY_HAND = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What one run of the playbook said."""
+class World(Roles):
+    """The node.
 
-    rc: int
-    result: dict[str, t.Any]
-    message: str
-    diff: str
-    output: str
+    :param suite: the Debian release.
+    :param api_port: port of this machine that leads to Proxmox's API.
+    :param gpus: the node's, as its own phase reports them.
+    """
 
-    @property
-    def plan(self) -> list[str]:
-        assert "plan" in self.result, self.output
-        return list(self.result["plan"])
-
-    @property
-    def notes(self) -> str:
-        return " | ".join(self.result.get("notes") or [])
-
-
-@dataclasses.dataclass
-class World:
-    """The node."""
-
-    name: str
-    inventory: Path
     suite: str
     api_port: int
     gpus: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
-    round_trips: list[int] = dataclasses.field(default_factory=list)
 
     @property
     def pve(self) -> int:
         """Major release that the node's Proxmox stand-in plays."""
         return {"trixie": 9, "bookworm": 8}[self.suite]
-
-    def run(self, command: str, check: bool = True) -> str:
-        done = subprocess.run([SANDBOX, "ssh", self.name, "--", command], capture_output=True, text=True, check=False)
-        assert done.returncode == 0 or not check, f"{command}: {done.stdout}{done.stderr}"
-        return done.stdout
 
     def inside(self, command: str, check: bool = True, vmid: int = VMID) -> str:
         quoted = command.replace("'", "'\\''")
@@ -132,59 +108,16 @@ class World:
             "gpu_container__mounts": [{"source": "/srv/models", "target": "/srv/models"}],
             **{f"gpu_container__{name}": value for name, value in variables.items()},
         }
-        tools = lanes.environment(lanes.available()[-1], "dev") / "bin"
-        env = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_PIPELINING": "1"}
-        playbook = ROOT / "tests/integration/container_states/converge.yml"
-        argv = [tools / "ansible-playbook", playbook, "-i", self.inventory, "--diff", "-v", *arguments, "-e", json.dumps(declared)]
-        done = subprocess.run(argv, cwd="/", env=env, capture_output=True, text=True, check=False)
-        return read_output(done.returncode, done.stdout + done.stderr)
+        return self.play("container_states/converge.yml", "Create, change and start the container", arguments, declared)
 
     def over_https(self, certificate: Path, **options: t.Any) -> dict[str, t.Any]:
         """Run the module on this machine, through proxmoxer and the node's API; return its result, with ``failed`` in it."""
-        tools = lanes.environment(lanes.available()[-1], "dev") / "bin"
         given = {"vmid": VMID, "node": self.run("hostname -s").strip(), "api_host": "127.0.0.1", "api_port": self.api_port, "api_ca_file": str(certificate)}
-        env = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_FORCE_COLOR": "0"}
-        argv = [tools / "ansible", "localhost", "-m", "kpro.llm.lxc_container", "-e", f"ansible_python_interpreter={tools / 'python'}"]
-        done = subprocess.run([*argv, "-a", json.dumps({**given, **options})], cwd="/", env=env, capture_output=True, text=True, check=False)
+        argv = [self.tools / "ansible", "localhost", "-m", "kpro.llm.lxc_container", "-e", f"ansible_python_interpreter={self.tools / 'python'}"]
+        done = subprocess.run([*argv, "-a", json.dumps({**given, **options})], cwd="/", env=environment(), capture_output=True, text=True, check=False)
         found = re.search(r"^localhost \| (\w+)!? => (\{.*)", done.stdout, re.MULTILINE | re.DOTALL)
         assert found, done.stdout + done.stderr
         return {**json.loads(found[2]), "failed": found[1] == "FAILED"}
-
-    def as_foretold(self, **variables: t.Any) -> Outcome:
-        """Print the plan by ``--check --diff``, run it, and run again: the same plan, nothing touched before, nothing left after."""
-        before = self.state()
-        foretold = self.converge("--check", **variables)
-        assert foretold.rc == 0, foretold.output
-        assert self.state() == before
-        done = self.converge(**variables)
-        assert done.rc == 0, done.output
-        assert (done.plan, done.diff) == (foretold.plan, foretold.diff), foretold.output + done.output
-        second = self.converge("-vvv", **variables)
-        assert (second.rc, second.plan, second.result["changed"]) == (0, [], False), second.output
-        trips = len(re.findall(ROUND_TRIP, second.output))
-        assert 1 <= trips <= MOST_ROUND_TRIPS, trips
-        self.round_trips.append(trips)
-        return done
-
-    def refused(self, *words: str, **variables: t.Any) -> Outcome:
-        """Run what must end with these words, in check mode and for real, with nothing changed."""
-        before = self.state()
-        for arguments in (("--check",), ()):
-            done = self.converge(*arguments, **variables)
-            assert done.rc == 2, done.output
-            missing = [word for word in words if word not in done.message]
-            assert not missing, (missing, done.message)
-            assert self.state() == before
-        return done
-
-
-def read_output(rc: int, output: str) -> Outcome:
-    """Return what a playbook printed, apart."""
-    task = output.partition("Create, change and start the container] ")[2].partition("\nTASK [")[0]
-    found = re.search(r"^(?:ok|changed|fatal): \[[^\]]+\]:?.*?=> (\{\n.*?^\}|\{[^\n]*\})$", task, re.MULTILINE | re.DOTALL)
-    messages = [json.loads(text).get("msg", "") for text in re.findall(r"^fatal: .*?=> (\{.*\})$", output, re.MULTILINE)]
-    diff = re.search(r"^--- before.*?(?=^(?:changed|ok|fatal): )", task, re.MULTILINE | re.DOTALL)
-    return Outcome(rc, json.loads(found[1]) if found else {}, str(messages[-1]) if messages else "", diff[0] if diff else "", output)
 
 
 def start(suite: str, folder: Path) -> World:
@@ -198,7 +131,7 @@ def start(suite: str, folder: Path) -> World:
     inventory = folder / "hosts.json"
     hosts = inventory_of(port_of(status))
     inventory.write_text(json.dumps(hosts), encoding="utf-8")
-    world = World(name, inventory, suite, api_port)
+    world = World(name, inventory, tools(), suite, api_port)
     world.run(LOAD_DRIVER)
     world.gpus.extend(json.loads(world.run("cat /etc/kpro-standin/gpu.json"))["gpus"])
     return world
