@@ -30,6 +30,8 @@ for path in sys.argv[1:]:
         parser.error(str(error))
 """
 
+_CACHES = ("XDG_CACHE_HOME", "FLASHINFER_WORKSPACE_BASE", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TVM_FFI_CACHE_DIR", "CUDA_CACHE_PATH")
+
 
 class EngineParser:
     """Asks the engine whether it understands a config file."""
@@ -54,7 +56,9 @@ class EngineParser:
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(config)
             quiet = {"PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
-            result = self._command.run([self._python, "-c", _PARSE, *paths], timeout_s=timeout_s, env={**environment, **quiet})
+            # What it caches at import would be root's, where the service could not write any more.
+            aside = dict.fromkeys(("HOME", *_CACHES), folder)
+            result = self._command.run([self._python, "-c", _PARSE, *paths], timeout_s=timeout_s, env={**environment, **quiet, **aside})
         if result.rc == 0:
             return
         if result.rc == 2:

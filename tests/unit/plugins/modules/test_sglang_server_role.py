@@ -100,6 +100,7 @@ def test_a_place_for_kernels_that_cannot_be_kept_in_order_stops_no_start(gate: t
     done = gate(kernels=str(tmp_path / "file" / "sm86"))
     assert done.returncode == 0
     assert "cannot be kept in order (Not a directory)" in done.stderr
+    assert not done.stderr.startswith("gate: "), "which is how a refusal begins"
 
 
 @pytest.mark.parametrize(
