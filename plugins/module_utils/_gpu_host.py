@@ -13,6 +13,7 @@ import re
 import stat
 
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command, CommandResult
+from ansible_collections.kpro.llm.plugins.module_utils._cpu_level import cpu_level
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_blockers import Setting, settings
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import DeviceNode, Gpu, GpuContainer, PciGpu
@@ -185,6 +186,10 @@ class GpuHost:
                 data = path.read_bytes()
                 return bool(data[-1]) if data else None
         return None
+
+    def cpu_level(self) -> int | None:
+        """Return the processor's level of x86-64."""
+        return cpu_level(self._text("proc/cpuinfo"))
 
     def iommu(self) -> str | None:
         """Return the IOMMU's default domain type as the kernel's groups show it, "off" without groups, None where /sys says nothing."""

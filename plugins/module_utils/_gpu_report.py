@@ -32,6 +32,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsE
 class HostFacts:
     """The place where the GPUs were looked at; None is not visible from there.
 
+    :param cpu_level: level of x86-64, 1 to 4.
     :param mok_enrolled: with Secure Boot on, whether the firmware knows the key with which DKMS signs.
     """
 
@@ -41,6 +42,7 @@ class HostFacts:
     secure_boot: bool | None
     iommu: str | None
     mok_enrolled: bool | None = None
+    cpu_level: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

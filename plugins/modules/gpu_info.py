@@ -42,11 +42,11 @@ place:
   sample: node
 host:
   description:
-    - Kernel release, version of Proxmox VE, effective user id, Secure Boot and IOMMU of the place.
+    - Kernel release, version of Proxmox VE, effective user id, Secure Boot, IOMMU, and the processor's level of x86-64 (1 to 4) of the place.
     - C(mok_enrolled) says with Secure Boot whether the firmware knows the key with which DKMS signs.
   returned: always
   type: dict
-  sample: {kernel: 6.14.8-2-pve, pve_version: 9.0.3, euid: 0, secure_boot: false, iommu: identity, mok_enrolled: null}
+  sample: {kernel: 6.14.8-2-pve, pve_version: 9.0.3, euid: 0, secure_boot: false, iommu: identity, mok_enrolled: null, cpu_level: 3}
 source:
   description: Where RV(gpus) comes from, V(nvml), V(nvidia-smi), V(proc) or V(none).
   returned: always
@@ -192,7 +192,7 @@ def look(holders: bool) -> Seen:
     secure_boot = SecureBoot() if in_container else host.secure_boot()
     return Seen(
         place=place,
-        host=HostFacts(host.kernel, pve, os.geteuid(), secure_boot.on, host.iommu(), secure_boot.enrolled),
+        host=HostFacts(host.kernel, pve, os.geteuid(), secure_boot.on, host.iommu(), secure_boot.enrolled, host.cpu_level()),
         versions=Versions(host.loaded(), on_disk, host.library("libnvidia-ml.so.1"), host.library("libcuda.so.1")),
         report=report,
         known=host.proc_gpus(),

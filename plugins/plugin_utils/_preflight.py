@@ -16,6 +16,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._tensor_parallel import D
 
 OK, NOTE, WILL_FIX, NEEDS_YOU = "OK", "note", "will fix", "needs you"
 PVE_MIN = (8, 1)  # the first with dev[n]
+CPU_LEVEL_MIN = 2  # of the wheels of NumPy 2.4 (numpy._core._multiarray_umath.__cpu_baseline__)
 
 # Findings of gpu_info that only a person can settle; nouveau, for one, is put aside by the node phase.
 _ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm", "vfio_ids")
@@ -79,6 +80,7 @@ def findings(wanted: Wanted, seen: Observed) -> list[Finding]:
     return [
         *_node(wanted, seen.node),
         *_gpus(wanted, seen.node),
+        *_peers(wanted, seen.node),
         *_container(wanted, seen),
         *_previous(seen),
         *_engine(wanted, seen),
@@ -102,7 +104,12 @@ def _node(wanted: Wanted, node: Values) -> list[Finding]:
         return [Finding("node", NEEDS_YOU, f"Proxmox VE {version} is too old: 8.1 or newer is needed, where containers can be given devices. Upgrade the node")]
     if host.get("euid") != 0:
         return [Finding("node", NEEDS_YOU, f"The login is not root (uid {host.get('euid')}): set ansible_user: root, or become for the group llm_node")]
-    rows = [Finding("node", OK, f"Proxmox VE {version}, kernel {host.get('kernel')}")]
+    level = host.get("cpu_level")
+    processor = f", x86-64-v{level}" if level else ""
+    rows = [Finding("node", OK, f"Proxmox VE {version}, kernel {host.get('kernel')}{processor}")]
+    if level and level < CPU_LEVEL_MIN:
+        reason = f"The processor is x86-64-v{level}, and the engine's wheels need v{CPU_LEVEL_MIN} (SSE4.2, POPCNT)"
+        rows.append(Finding("node", NEEDS_YOU, f"{reason}: choose another node (pct_node)"))
     rows += [Finding("driver", NEEDS_YOU, _sentence(each)) for each in node.get("findings") or [] if each["kind"] == "module_blocked"]
     loaded = (node.get("driver") or {}).get("loaded")
     if wanted.driver_source == "none" or loaded == wanted.driver_version:
@@ -147,6 +154,22 @@ def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
         if any(row.state == NEEDS_YOU for row in rows)
         else [*rows, Finding("GPUs", OK, f"{there} on the node{' (' + ', '.join(names) + ')' if names else ''}, {count} for the container")]
     )
+
+
+def _peers(wanted: Wanted, node: Values) -> list[Finding]:
+    """Say what the GPUs' ways to each other let expect; the verdict is a copy that is compared, made in the container."""
+    if wanted.tp_size < 2 or wanted.lane == "cpu":
+        return []
+    ways = sorted({str(each.get("level")) for each in node.get("topology") or []})
+    if not ways:
+        return []
+    if all(way.startswith("NV") for way in ways):
+        return [Finding("P2P", OK, f"NVLink joins the GPUs ({', '.join(ways)})")]
+    iommu = str((node.get("host") or {}).get("iommu") or "")
+    sentence = f"The GPUs reach each other over PCIe ({', '.join(ways)}): a copy between them is compared before the start, and decides"
+    if "DMA" not in iommu:
+        return [Finding("P2P", OK, sentence)]
+    return [Finding("P2P", NOTE, f"{sentence}. The IOMMU translates ({iommu}), which can lose such copies: iommu=pt on the kernel's command line is faster")]
 
 
 def _named_before_the_driver(named: t.Sequence[t.Any], node: Values) -> list[Finding]:

@@ -228,3 +228,21 @@ def test_gpus_that_a_derived_division_leaves_idle_are_told_and_stop_nothing() ->
         (preflight.OK, "3 on the node (NVIDIA RTX A6000), 3 for the container"),
     ]
     assert preflight.NEEDS_YOU not in [row.state for row in preflight.findings(dataclasses.replace(wanted, lane="cpu", tp_size=1), SEEN)]
+
+
+@pytest.mark.parametrize(("level", "state"), [(None, preflight.OK), (1, preflight.NEEDS_YOU), (2, preflight.OK), (4, preflight.OK)])
+def test_processor(level: int | None, state: str) -> None:
+    node = {**NODE, "host": {**NODE["host"], "cpu_level": level}}
+    assert states(node=node)["node"][-1] == state
+    assert state == preflight.OK or "x86-64-v1" in sentences(node=node)
+
+
+@pytest.mark.parametrize(
+    ("level", "iommu", "state"),
+    [("NV4", "DMA-FQ", preflight.OK), ("NODE", "identity", preflight.OK), ("PHB", "off", preflight.OK), ("NODE", "DMA-FQ", preflight.NOTE)],
+)
+def test_ways_between_the_gpus(level: str, iommu: str, state: str) -> None:
+    node = {**NODE, "host": {**NODE["host"], "iommu": iommu}, "topology": [{"one": "GPU-a", "other": "GPU-b", "level": level}]}
+    assert states(node=node)["P2P"] == [state]
+    assert "P2P" not in states(dataclasses.replace(WANTED, tp_size=1, gpus=1), node=node)
+    assert "P2P" not in states(dataclasses.replace(WANTED, lane="cpu"), node=node)
