@@ -154,8 +154,9 @@ def difference(before: str, after: str) -> str:
 
 def read_output(rc: int, output: str, task: str) -> Outcome:
     """Return what a playbook printed, apart."""
-    # After a reboot the task runs again; the last one counts.
-    said = output.rpartition(f"{task}] ")[2].partition("\nTASK [")[0]
+    # After a reboot the task runs again; the last one that was not passed over counts.
+    tasks = [text for text in output.split("\nTASK [") if text.partition("] ***")[0].endswith(task) and "\nskipping: " not in text]
+    said = tasks[-1] if tasks else ""
     found = re.search(r"^(?:ok|changed|fatal): \[[^\]]+\]:?.*?=> (\{\n.*?^\}|\{[^\n]*\})$", said, re.MULTILINE | re.DOTALL)
     diff = re.search(r"^--- before.*?(?=^(?:changed|ok|fatal): )", said, re.MULTILINE | re.DOTALL)
     messages = [json.loads(text).get("msg", "") for text in re.findall(r"^fatal: .*?=> (\{.*\})$", output, re.MULTILINE)]
