@@ -9,11 +9,15 @@ import dataclasses
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._plan_core import LEFTOVER_TOLERANCE_MIB, Inputs, Outcome, evaluate
+from ansible_collections.kpro.llm.plugins.module_utils._plan_core import LEFTOVER_TOLERANCE_MIB, SAFE_SLACK_GIB, Inputs, Outcome, evaluate
 from ansible_collections.kpro.llm.plugins.module_utils._plan_resolve import IMPLICIT_REQUESTS
 
 # Above this fraction the slack of any card is too small to advise it (start-up logs).
 HIGHEST_FRACTION = 0.95
+# Fractions are looked at in steps of a thousandth.
+_LEAST_STEP, _STEPS_MORE = 100, 10
+_SHORT_RANGE, _LOOKED_AT = 16, 20
+_VERDICTS = ("FAIL", "RISK", "SHORT", "OK")
 _USUAL_LIMITS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 
 
@@ -48,6 +52,16 @@ def changed(inputs: Inputs, **values: t.Any) -> Outcome | None:
         return None
 
 
+def most_where(low: int, high: int, holds: t.Callable[[int], bool]) -> int:
+    """The largest number from low + 1 to high for which a condition holds, or low; single slots of state make it hold here and there.
+
+    Long ranges are halved, as if it ended only once.
+    """
+    if high - low > _SHORT_RANGE:
+        return largest_where(low, high, lambda number: number == low or holds(number))
+    return next((number for number in range(high, low, -1) if holds(number)), low)
+
+
 def irrelevant_options(outcome: Outcome) -> list[str]:
     """Return the options that are commonly blamed and whose most favourable value does not cure this failure."""
     if outcome.stage not in ("load", "sizing", "pools"):
@@ -69,16 +83,18 @@ def irrelevant_options(outcome: Outcome) -> list[str]:
 
 
 def advise(outcome: Outcome) -> list[Advice]:
-    """Return the changes that cure a FAIL, RISK or SHORT, the least intrusive first; each is computed."""
+    """Return the changes that cure a FAIL, RISK or SHORT, the best first and of equals the least intrusive; each is computed."""
     if outcome.verdict == "OK":
         return []
     found = _freed_advice(outcome)
     if outcome.stage == "options":
         found += _refusal_advice(outcome)
     elif outcome.verdict != "FAIL" or outcome.stage in ("sizing", "pools", "load"):
-        found += _request_advice(outcome) + _state_advice(outcome) + _draft_advice(outcome) + _fraction_advice(outcome)
-        found += _cache_advice(outcome) + _gpu_advice(outcome)
-    return found
+        requests, fraction = _request_advice(outcome), _fraction_advice(outcome)
+        # A limit that nobody has chosen costs nothing to lower.
+        found += fraction + requests if outcome.resolved.limit_given else requests + fraction
+        found += _state_advice(outcome) + _draft_advice(outcome) + _cache_advice(outcome) + _gpu_advice(outcome)
+    return sorted(found, key=lambda item: _VERDICTS.index(item.outcome.verdict), reverse=True)
 
 
 def variations(outcome: Outcome) -> list[Advice]:
@@ -115,10 +131,9 @@ _WITHOUT_SPECULATION: dict[str, t.Any] = {
 
 
 def _better(outcome: Outcome, other: Outcome | None) -> bool:
-    rank = ("FAIL", "RISK", "SHORT", "OK")
     if other is None or not other.boots:
         return False
-    return rank.index(other.verdict) > rank.index(outcome.verdict)
+    return _VERDICTS.index(other.verdict) > _VERDICTS.index(outcome.verdict)
 
 
 def _freed_advice(outcome: Outcome) -> list[Advice]:
@@ -157,8 +172,8 @@ def _request_advice(outcome: Outcome) -> list[Advice]:
         if other is not None and other.verdict == "OK" and _better(outcome, other) and _roomy(other, number):
             chosen[number] = "recommended: each running request has room for half a context"
             break
-    full = largest_where(0, limit - 1, lambda number: number == 0 or _is_full(plan(number)))
-    last = largest_where(0, limit - 1, lambda number: number == 0 or _better(outcome, plan(number)))
+    full = most_where(0, limit - 1, lambda number: _is_full(plan(number)))
+    last = most_where(0, limit - 1, lambda number: _better(outcome, plan(number)))
     if full:
         chosen.setdefault(full, "the most requests that leave a whole context")
     if last:
@@ -193,8 +208,8 @@ def _slots_advice(outcome: Outcome) -> list[Advice]:
     def plan(number: int) -> Outcome | None:
         return changed(outcome.inputs, max_mamba_cache_size=number) if number else None
 
-    full = largest_where(0, slots - 1, lambda number: number == 0 or _is_full(plan(number)))
-    last = largest_where(0, slots - 1, lambda number: number == 0 or _better(outcome, plan(number)))
+    full = most_where(0, slots - 1, lambda number: _is_full(plan(number)))
+    last = most_where(0, slots - 1, lambda number: _better(outcome, plan(number)))
     for number, note in ((full, "the most slots that leave a whole context"), (last, "the most slots that start")):
         other = plan(number)
         if other is not None and _better(outcome, other):
@@ -222,33 +237,99 @@ def _draft_advice(outcome: Outcome) -> list[Advice]:
 
 
 def _fraction_advice(outcome: Outcome) -> list[Advice]:
-    """The nearest fraction that helps, in the direction that the stage of the failure asks for."""
+    """The nearest fraction that cures it, else the nearest that starts, in the direction that the stage of the failure asks for."""
     present = outcome.resolved.fraction
     upwards = outcome.verdict == "SHORT" or (outcome.verdict == "FAIL" and outcome.stage == "sizing")
-    if upwards:
-        candidates = [step / 1000 for step in range(int(present * 1000) + 1, int(HIGHEST_FRACTION * 1000) + 1)]
-    elif outcome.stage in ("", "pools"):
-        candidates = [step / 1000 for step in range(int(present * 1000 + 0.999) - 1, 99, -1)]
-    else:
+    if not upwards and outcome.stage not in ("", "pools"):
         return []
-    good = _first_good(outcome, candidates)
-    if good is None:
+    found = _raised(outcome, int(present * 1000) + 1) if upwards else _lowered(outcome, int(present * 1000 + 0.999) - 1)
+    if found is None:
         return []
     note = "errors at sizing ask for a higher fraction" if upwards else "errors after sizing ask for a lower fraction"
-    return [_item("mem_fraction_static", round(present, 3), good[0], good[1], note)]
+    return [_item("mem_fraction_static", round(present, 3), found[0], found[1], note)]
 
 
-def _first_good(outcome: Outcome, candidates: list[float]) -> tuple[float, Outcome] | None:
-    """The verdict is not monotonic in the fraction (both ends fail), so all are tried, coarsely first."""
-    stride = 10
-    for start in range(0, len(candidates), stride):
-        block = candidates[start : start + stride]
-        probe = changed(outcome.inputs, mem_fraction_static=block[-1])
-        if probe is not None and probe.boots:
-            for value in block:
-                other = changed(outcome.inputs, mem_fraction_static=value)
-                if other is not None and _better(outcome, other):
-                    return value, other
+def no_fraction_helps(outcome: Outcome, advice: t.Sequence[Advice] | None = None) -> str:
+    """Return in words why no fraction cures a failure that a fraction decides, or nothing: then something else has to shrink.
+
+    :param advice: what :func:`advise` returned, if it was asked.
+    """
+    if outcome.verdict == "OK" or outcome.stage not in ("", "sizing", "pools"):
+        return ""
+    if any(item.option == "mem_fraction_static" for item in (_fraction_advice(outcome) if advice is None else advice)):
+        return ""
+    if outcome.verdict != "FAIL":
+        return "and no other fraction gives both the context and enough slack"
+    at = Fractions(outcome).at
+    last = largest_where(0, 998, lambda step: step == 0 or getattr(at(step), "stage", "") == "sizing")
+    if last == 998:
+        return "and no fraction below 1 leaves enough for the pools"
+    return f"and no fraction works: up to {last / 1000:g} the pools get too little, and from {(last + 1) / 1000:g} on too little is left after them"
+
+
+class Fractions:
+    """The outcomes at other fractions, in thousandths; each is computed once."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self._known: dict[int, Outcome | None] = {}
+
+    def at(self, step: int) -> Outcome | None:
+        """Return the outcome at a fraction."""
+        if step not in self._known:
+            self._known[step] = changed(self.outcome.inputs, mem_fraction_static=step / 1000)
+        return self._known[step]
+
+    def first_of(self, steps: t.Iterable[int], verdicts: t.Collection[str]) -> tuple[float, Outcome] | None:
+        """Return the first fraction with one of these verdicts, if it is better than the present one."""
+        for step in steps:
+            other = self.at(step)
+            if other is not None and other.verdict in verdicts and _better(self.outcome, other):
+                return step / 1000, other
+        return None
+
+
+def _raised(outcome: Outcome, least: int) -> tuple[float, Outcome] | None:
+    """Both conditions begin at some fraction and hold above it, but that more memory gives more slots, and these less cache here and there.
+
+    So that the nearest fraction of some twenty in between is looked at too.
+    """
+    most, fractions = int(HIGHEST_FRACTION * 1000), Fractions(outcome)
+
+    def too_low(step: int) -> bool:
+        other = fractions.at(step)
+        return step < least or other is None or other.stage not in ("", "pools")
+
+    def too_short(step: int) -> bool:
+        other = fractions.at(step)
+        return other is None or too_low(step) or other.sizing.tokens < other.resolved.context
+
+    for fails, verdicts in ((too_short, ("OK",)), (too_low, ("OK", "SHORT", "RISK"))):
+        first = largest_where(least - 1, most, fails) + 1
+        coarse = range(least, min(first, most + 1), max(1, (most - least) // _LOOKED_AT))
+        found = fractions.first_of([*coarse, *range(first, min(first + _STEPS_MORE, most + 1))], verdicts)
+        if found:
+            return found
+    return None
+
+
+def _lowered(outcome: Outcome, most: int) -> tuple[float, Outcome] | None:
+    """What is left after the pools falls with the fraction."""
+    fractions = Fractions(outcome)
+
+    def is_safe(step: int) -> bool:
+        other = fractions.at(step)
+        return other is not None and other.low_point_gib >= SAFE_SLACK_GIB
+
+    def is_left(step: int) -> bool:
+        other = fractions.at(step)
+        return other is not None and other.low_point_gib > 0
+
+    for holds, verdicts in ((is_safe, ("OK", "SHORT")), (is_left, ("OK", "SHORT", "RISK"))):
+        last = largest_where(_LEAST_STEP, most, holds)
+        found = fractions.first_of(range(last, max(last - _STEPS_MORE, _LEAST_STEP - 1), -1), verdicts)
+        if found:
+            return found
     return None
 
 

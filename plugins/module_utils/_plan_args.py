@@ -29,6 +29,10 @@ _PASSED_ON = (
     "language_model_only",
     "mm_feature_transport",
     "quantization",
+    "attention_backend",
+    "linear_attn_backend",
+    "mamba_track_interval",
+    "max_prefill_tokens",
 )
 
 
@@ -57,6 +61,8 @@ def resolved_args(outcome: Outcome) -> dict[str, t.Any]:
             args[named_for("mamba_radix_cache_strategy", rules)] = resolved.strategy
         if outcome.boots and outcome.sizing.slots is not None:
             args["max_mamba_cache_size"] = outcome.sizing.slots * resolved.attention_dp
+        elif resolved.slots is not None:
+            args["max_mamba_cache_size"] = resolved.slots
     if _overlap_has_to_be_off(outcome):
         args["disable_overlap_schedule"] = True
     if resolved.algorithm:

@@ -13,7 +13,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._plan_core import SAFE_SLACK_GIB, Outcome, leftovers, unbalanced
 from ansible_collections.kpro.llm.plugins.module_utils._plan_resolve import IMPLICIT_REQUESTS
-from ansible_collections.kpro.llm.plugins.module_utils._plan_sizing import NO_REQUESTS
+from ansible_collections.kpro.llm.plugins.module_utils._plan_sizing import NO_REQUESTS, NO_STATE
 
 HIGHER, LOWER, LESS, FREE, CHANGE = "raise_fraction_or_reduce_demand", "lower_fraction", "reduce_demand", "free_gpu", "change_options"
 
@@ -78,9 +78,17 @@ def _sizing_cause(outcome: Outcome) -> Cause:
     if sizing.rest_gib <= 0:
         message = f"weights and slack leave {sizing.rest_gib:.2f} GiB: the fraction {resolved.fraction:g} is too low for these weights"
         return Cause("weights_over_fraction", "sizing", message, HIGHER)
+    if sizing.failure == NO_STATE:
+        return Cause("state_slots", "sizing", _no_slot_message(outcome), HIGHER)
     if sizing.copies_gib > sizing.state_gib:
         return Cause("state_copies", "sizing", _copies_message(outcome), HIGHER)
     return Cause("state_slots", "sizing", f"{sizing.slots} slots of state demand too much. {_sum(outcome)}", HIGHER)
+
+
+def _no_slot_message(outcome: Outcome) -> str:
+    resolved = outcome.resolved
+    copies = f" and its {resolved.draft_tokens} copies for draft tokens" if resolved.draft_tokens else ""
+    return f"weights and slack leave {outcome.sizing.rest_gib:.2f} GiB, too little for one slot of state of {outcome.shape.state_bytes / 2**20:.1f} MiB{copies}"
 
 
 def _copies_message(outcome: Outcome) -> str:

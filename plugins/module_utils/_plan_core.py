@@ -14,6 +14,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_model import Model
 from ansible_collections.kpro.llm.plugins.module_utils._plan_options import Options
 from ansible_collections.kpro.llm.plugins.module_utils._plan_resolve import Resolved, resolve
 from ansible_collections.kpro.llm.plugins.module_utils._plan_sizing import GIB, Shape, Sizing, shape_of, size
+from ansible_collections.kpro.llm.plugins.module_utils._plan_unmodelled import switch
 from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import OLDEST_HYBRID, Rules, release_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_weights import Layout, draft_tensors, resident_bytes, target_tensors
 
@@ -56,7 +57,10 @@ class HeaderWeights:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """All that a plan depends on."""
+    """All that a plan depends on.
+
+    :param tp_given: whether tp_size was asked for, so that a search keeps it.
+    """
 
     model: Model
     options: Options
@@ -67,6 +71,7 @@ class Inputs:
     weights_gib: float | None = None
     free_before_gib: float | None = None
     headers: HeaderWeights | None = None
+    tp_given: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +123,15 @@ class Outcome:
         return self.boots and self.sizing.tokens >= self.resolved.context
 
 
+def loaded_as(method: str) -> tuple[str, ...]:
+    """Return the values of the option quantization that load a checkpoint of a method as it is."""
+    return {
+        "awq": ("awq", "awq_marlin"),
+        "gptq": ("gptq", "gptq_marlin"),
+        "modelopt": ("modelopt", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed"),
+    }.get(method, (method,))
+
+
 def evaluate(inputs: Inputs) -> Outcome:
     """Return what a start with these inputs does.
 
@@ -152,7 +166,7 @@ def check_cards(inputs: Inputs) -> None:
     if not cards:
         raise KproError("option gpus", "no GPU is given", "Give total_mib and free_mib of each", field="gpus")
     if len(cards) < tp:
-        reason = f"tp_size is {tp}, and there are {len(cards)} GPUs"
+        reason = f"tp_size is {tp}, and the number of GPUs is {len(cards)}"
         raise KproError("option tp_size", reason, f"Use tp_size {len(cards)} or less, or more GPUs", field="tp_size", value=tp)
     for index, card in enumerate(cards):
         if card.total_mib <= 0 or card.free_mib < 0 or card.free_mib > card.total_mib:
@@ -179,7 +193,8 @@ def leftovers(inputs: Inputs) -> list[str]:
 def unbalanced(inputs: Inputs) -> str:
     """Return why the ranks would refuse to start together, or nothing."""
     free = [card.free_mib for card in inputs.cards[: inputs.options.tp_size]]
-    if inputs.free_before_gib is not None or len(free) < 2 or min(free) >= BALANCE * max(free):
+    checked = switch(dict(inputs.environment), "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK", True)
+    if not checked or inputs.free_before_gib is not None or len(free) < 2 or min(free) >= BALANCE * max(free):
         return ""
     index = free.index(min(free))
     return f"GPU {index} has {min(free) / 1024:.1f} GiB free and another {max(free) / 1024:.1f}: the engine refuses a difference of over 10 %"
@@ -194,12 +209,16 @@ def _check_modelled(inputs: Inputs) -> None:
         reason = f"the automatic fraction is modelled from {OLDEST_HYBRID} on"
         raise KproError(f"SGLang {inputs.version}", reason, "Give mem_fraction_static", field="mem_fraction_static")
     given = inputs.options.quantization
-    if given and given != inputs.model.quantization and inputs.weights_gib is None:
+    if given and given not in loaded_as(inputs.model.quantization) and inputs.weights_gib is None:
         reason = f"quantising while loading ({given!r}) is not modelled: the full weights are allocated first"
         raise KproError("option quantization", reason, "Use a quantised checkpoint, or give weights_gib", field="quantization", value=given)
     if inputs.options.speculative_algorithm and not inputs.model.mtp_layers:
         reason = "speculation is modelled only with the model's own head, and the config has no 'mtp_num_hidden_layers'"
         raise KproError("option speculative_algorithm", reason, "Turn speculation off", field="mtp_num_hidden_layers")
+    if inputs.options.speculative_algorithm and inputs.model.mtp_layers > 1:
+        # One layer is loaded (models/qwen3_5_mtp.py, num_hidden_layers = 1), and the draft's cache is sized by this number.
+        reason = f"the field 'mtp_num_hidden_layers' is {inputs.model.mtp_layers}, and a head of more than one layer is not modelled"
+        raise KproError("option speculative_algorithm", reason, "Turn speculation off", field="mtp_num_hidden_layers", value=inputs.model.mtp_layers)
 
 
 @functools.lru_cache(maxsize=256)

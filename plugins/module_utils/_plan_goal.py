@@ -12,13 +12,15 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._plan_advice import largest_where
 from ansible_collections.kpro.llm.plugins.module_utils._plan_core import SAFE_SLACK_GIB, Inputs, Outcome, evaluate
-from ansible_collections.kpro.llm.plugins.module_utils._plan_gpus import PROFILES
+from ansible_collections.kpro.llm.plugins.module_utils._plan_gpus import generation_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_resolve import resolve
 from ansible_collections.kpro.llm.plugins.module_utils._plan_sizing import GIB
 
 REQUIRED, PREFERRED, OFF = "required", "preferred", "off"
 _LEAST_STEP, _MOST_STEP, _STEPS = 60, 190, 200
 _FEWEST_CONTEXT = 1024
+# Compute capability times ten from which a card computes in FP8.
+_FP8_GENERATION = 89
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +115,7 @@ def search(goal: Goal, inputs: Inputs) -> list[Choice]:
 
 def _with_all_gpus(inputs: Inputs) -> Inputs:
     """All GPUs that divide the model's heads, unless tp_size is given."""
-    if inputs.options.tp_size != 1 or len(inputs.cards) < 2:
+    if inputs.tp_given or len(inputs.cards) < 2:
         return inputs
     heads = inputs.model.heads or 1
     number = max(count for count in range(1, len(inputs.cards) + 1) if heads % count == 0 and count & (count - 1) == 0)
@@ -136,8 +138,7 @@ def _variants(goal: Goal, inputs: Inputs) -> t.Iterator[_Variant]:
 
 
 def _takes_fp8(inputs: Inputs) -> bool:
-    names = {card.name for card in inputs.cards}
-    return all(any(gpu.sm >= 89 and gpu.name == name for gpu in PROFILES.values()) for name in names)
+    return all((generation_of(card.name) or 0) >= _FP8_GENERATION for card in inputs.cards)
 
 
 def _as_wanted(goal: Goal, variant: _Variant, inputs: Inputs) -> Choice:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._plan_core import DRIVER_RESERVE_MIB, Card
@@ -45,6 +46,26 @@ PROFILES: dict[str, Gpu] = {
     "h200": Gpu("H200 141 GB", 143771, 90, r"H200", (_NO_FP4,), 540),
     "rtxpro6000": Gpu("RTX PRO 6000 Blackwell 96 GB", 97887, 120, r"RTX PRO 6000", (_NO_NVLINK,), 636),
 }
+
+# Their free memory is not the card's own, or not counted by CUDA.
+_OTHER_KINDS = (
+    (
+        re.compile(r"\bGB10\b|\bOrin\b|\bThor\b|\bXavier\b|\bTegra\b", re.IGNORECASE),
+        "it shares its memory with the system, whose free part moves with other processes",
+    ),
+    (re.compile(r"\bMI\d{3}|\bRadeon\b|\bInstinct\b|\bGaudi\b|\bArc\b", re.IGNORECASE), "the engine sizes its pools by other rules on it"),
+)
+
+
+def check_kind(cards: t.Iterable[Card]) -> None:
+    """Refuse cards whose memory does not follow the rules of the others.
+
+    :raises KproError: naming the card and why.
+    """
+    for name in dict.fromkeys(card.name for card in cards):
+        why = next((why for pattern, why in _OTHER_KINDS if pattern.search(name)), "")
+        if why:
+            raise KproError(f"GPU {name}", f"{why}: that is not modelled", "The planner makes no guess", field="name", value=name)
 
 
 def profile(name: str) -> Gpu:

@@ -9,6 +9,7 @@ Sources: the model classes of SGLang 0.5.9 and 0.5.23 (models/qwen3_5.py, config
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
@@ -33,6 +34,16 @@ ARCHITECTURES: dict[str, str] = {
     "KimiK25ForConditionalGeneration": LATENT,
 }
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+# Where a missing field has the default of every transformers release; elsewhere it depends on the class, and is asked for.
+_HEAD_DIM_FOLLOWS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "LlavaForConditionalGeneration")
+# The first of these decides (utils/hf_transformers, get_context_length).
+_CONTEXT_FIELDS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
+
+# What block FP8 leaves in 16 bit in every checkpoint of these models.
+_NEVER_QUANTIZED = re.compile(
+    r"(^|\.)(lm_head|embed_tokens|visual|vision_tower|conv1d|in_proj_(a|b|ba)|A_log|dt_bias|norm|\w*layernorm|[qk]_norm|gate|shared_expert_gate)(\.|$)"
+    r"|^(model\.)?mtp\.fc($|\.)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +85,11 @@ class Vision:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model's shape; numbers are counts, sizes of vectors, or bytes where the name says so."""
+    """A model's shape; numbers are counts, sizes of vectors, or bytes where the name says so.
+
+    :param max_position: tokens of the longest context, as the engine derives it.
+    :param unquantized: first module that a quantised checkpoint keeps in 16 bit although its kind usually is not.
+    """
 
     architecture: str
     kind: str
@@ -101,6 +116,7 @@ class Model:
     mtp_layers: int = 0
     quantization: str = ""
     quantized_block: tuple[int, int] = (0, 0)
+    unquantized: str = ""
     ssm_dtype: str = "float32"
 
 
@@ -119,12 +135,46 @@ class _Fields:
             raise KproError(self.where, reason, "Give the model's own config.json", field=name, value=value)
         return value
 
-    def ratio(self, name: str) -> float:
-        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
-        value = self.config.get(name, rope.get(name, 1.0))
-        if not isinstance(value, (int, float)) or not 0 < value <= 1:
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.config.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise KproError(self.where, f"the field {name!r} is {value!r}, and must be true or false", field=name, value=value)
+        return default if value is None else value
+
+    def section(self, name: str) -> Config:
+        value = self.config.get(name)
+        if value is not None and not isinstance(value, t.Mapping):
+            raise KproError(self.where, f"the field {name!r} is {value!r}, and must be a section of fields", field=name, value=value)
+        return value or {}
+
+    def ratio(self, name: str, default: float | None) -> float:
+        rope = self.section("rope_parameters") or self.section("rope_scaling")
+        value = self.config.get(name, rope.get(name, default))
+        if value is None:
+            raise KproError(self.where, f"the field {name!r} is missing", "Give the model's own config.json, unabridged", field=name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
             raise KproError(self.where, f"the field {name!r} is {value!r}, and must be in (0, 1]", field=name, value=value)
         return float(value)
+
+    def context(self) -> int:
+        """Tokens of the longest context, with the factor by which the engine stretches it."""
+        self.number("max_position_embeddings")
+        tokens = self.number(next(name for name in _CONTEXT_FIELDS if self.config.get(name) is not None))
+        own, other = self.section("rope_scaling"), self.section("rope_parameters")
+        factor = _stretch(own, self.where)
+        if not own and _stretch(other, self.where) != 1:
+            reason = "'factor' in 'rope_parameters' stretches the context in a way that is not modelled"
+            raise KproError(self.where, reason, "Write it as 'rope_scaling'", field="rope_parameters", value=dict(other))
+        return int(factor * tokens)
+
+
+def _stretch(rope: Config, where: str) -> float:
+    if "original_max_position_embeddings" in rope or "llama3" in (rope.get("rope_type"), rope.get("type")):
+        return 1.0
+    factor = rope.get("factor", 1.0)
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or factor < 1:
+        raise KproError(where, f"the field 'factor' of the rope is {factor!r}, and must be a number of at least 1", field="factor", value=factor)
+    return float(factor)
 
 
 def model_of(config: Config, where: str = "config.json") -> Model:
@@ -136,48 +186,62 @@ def model_of(config: Config, where: str = "config.json") -> Model:
     if not isinstance(config, t.Mapping) or not config:
         raise KproError(where, "it holds no model configuration", "Give the parsed config.json of the model")
     architecture, kind = _architecture(config, where)
-    section = config.get("text_config")
-    text: Config = section if isinstance(section, t.Mapping) else config
-    fields = _Fields(text, where if text is config else f"{where} (text_config)")
+    outer = _Fields(config, where)
+    text = outer.section("text_config")
+    fields = _Fields(text, f"{where} (text_config)") if text else outer
     if kind == LATENT:
         return _latent_model(config, fields, architecture)
     linear = _linear(fields, fields.number("num_hidden_layers")) if kind in (HYBRID, HYBRID_MOE) else None
-    vision = _vision(config.get("vision_config"), where)
-    quantization, block = _quantization(config, text, where)
+    vision = _vision(outer, kind) if architecture.endswith("ForConditionalGeneration") else None
+    quantization, block, unquantized = _quantization(outer, fields)
     return Model(
         architecture=architecture,
         kind=kind,
-        **_attention_fields(fields, linear),
+        **_attention_fields(fields, linear, architecture),
         intermediate=fields.number("intermediate_size", 0 if kind in (MOE, HYBRID_MOE) else None, least=0 if kind in (MOE, HYBRID_MOE) else 1),
         vocab=fields.number("vocab_size"),
-        tied=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
-        max_position=fields.number("max_position_embeddings"),
-        weight_bytes=_weight_bytes(config, text, where),
-        attention_bias=bool(text.get("attention_bias", False)) or architecture == "Qwen2ForCausalLM",
-        output_gate=bool(text.get("attn_output_gate", linear is not None)),
+        tied=_tied(outer, fields),
+        max_position=fields.context(),
+        weight_bytes=_weight_bytes(config, fields.config, where),
+        attention_bias=fields.flag("attention_bias", False) or architecture == "Qwen2ForCausalLM",
+        output_gate=fields.flag("attn_output_gate", linear is not None),
         linear=linear,
-        experts=_experts(fields) if kind in (MOE, HYBRID_MOE) else None,
+        experts=_experts(fields, kind) if kind in (MOE, HYBRID_MOE) else None,
         vision=vision,
-        vision_complexity=_vision_complexity(config),
-        multimodal=vision is not None or architecture.endswith("ForConditionalGeneration"),
-        mtp_layers=int(text.get("mtp_num_hidden_layers", text.get("num_nextn_predict_layers", 0)) or 0),
+        vision_complexity=_vision_complexity(outer),
+        multimodal=architecture.endswith("ForConditionalGeneration"),
+        mtp_layers=_draft_layers(fields),
         quantization=quantization,
         quantized_block=block,
-        ssm_dtype=_ssm_dtype(text, where) if linear else "",
+        unquantized=unquantized,
+        ssm_dtype=_ssm_dtype(fields.config, where) if linear else "",
     )
 
 
-def _attention_fields(fields: _Fields, linear: Linear | None) -> dict[str, int]:
+def _tied(outer: _Fields, inner: _Fields) -> bool:
+    name = "tie_word_embeddings"
+    said = {fields.flag(name, False) for fields in (outer, inner) if fields.config.get(name) is not None}
+    if len(said) > 1:
+        raise KproError(outer.where, f"the field {name!r} is true in one place and false in another", "Give the model's own config.json", field=name)
+    return bool(said) and said.pop()
+
+
+def _draft_layers(fields: _Fields) -> int:
+    name = "num_nextn_predict_layers" if fields.config.get("mtp_num_hidden_layers") is None else "mtp_num_hidden_layers"
+    return 0 if fields.config.get(name) is None else fields.number(name, least=0)
+
+
+def _attention_fields(fields: _Fields, linear: Linear | None, architecture: str) -> dict[str, int]:
     hidden, layers, heads = (fields.number(name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
-    head_dim = fields.number("head_dim", hidden // heads or 1)
+    head_dim = fields.number("head_dim", (hidden // heads or 1) if architecture in _HEAD_DIM_FOLLOWS else None)
     return {
         "hidden": hidden,
         "layers": layers,
         "full_layers": layers - (linear.layers if linear else 0),
         "heads": heads,
-        "kv_heads": fields.number("num_key_value_heads", heads),
+        "kv_heads": fields.number("num_key_value_heads", heads if architecture == "LlamaForCausalLM" else None),
         "head_dim": head_dim,
-        "rotary_dim": int(head_dim * fields.ratio("partial_rotary_factor")),
+        "rotary_dim": int(head_dim * fields.ratio("partial_rotary_factor", None if linear else 1.0)),
     }
 
 
@@ -194,14 +258,21 @@ def _architecture(config: Config, where: str) -> tuple[str, str]:
 
 
 def _linear(fields: _Fields, layers: int) -> Linear:
+    """The engine counts by the interval alone (configs/qwen3_next.py, layers_block_type), so that a list has to agree with it."""
+    interval = fields.number("full_attention_interval", 4)
+    full = layers // interval
     types = fields.config.get("layer_types")
-    if types:
-        if len(types) != layers:
-            reason = f"the field 'layer_types' has {len(types)} entries for {layers} layers"
+    if types is not None:
+        if not isinstance(types, (list, tuple)) or len(types) != layers:
+            reason = f"the field 'layer_types' has {len(types) if isinstance(types, (list, tuple)) else 'no'} entries for {layers} layers"
             raise KproError(fields.where, reason, "Give the model's own config.json", field="layer_types")
-        full = sum(1 for name in types if name == "full_attention")
-    else:
-        full = layers // fields.number("full_attention_interval")
+        expected = ["full_attention" if number % interval == 0 else "linear_attention" for number in range(1, layers + 1)]
+        odd = next((number for number in range(layers) if types[number] != expected[number]), None)
+        if odd is not None:
+            reason = f"the field 'layer_types' has {types[odd]!r} for layer {odd}, and the interval of {interval} gives {expected[odd]!r}"
+            raise KproError(fields.where, reason, "Another order of layers is not modelled", field="layer_types", value=types[odd])
+    elif fields.config.get("full_attention_interval") is None:
+        fields.number("full_attention_interval")
     return Linear(
         layers - full,
         fields.number("linear_num_value_heads"),
@@ -212,52 +283,67 @@ def _linear(fields: _Fields, layers: int) -> Linear:
     )
 
 
-def _experts(fields: _Fields) -> Experts:
+def _experts(fields: _Fields, kind: str) -> Experts:
+    for name, usual in (("mlp_only_layers", []), ("decoder_sparse_step", 1), ("first_k_dense_replace", 0)):
+        value = fields.config.get(name)
+        if value is not None and value != usual:
+            raise KproError(fields.where, f"the field {name!r} is {value!r}: layers without experts are not modelled", field=name, value=value)
     return Experts(
         fields.number("num_experts"),
         fields.number("moe_intermediate_size"),
-        fields.number("shared_expert_intermediate_size", 0, least=0),
+        fields.number("shared_expert_intermediate_size", None if kind == HYBRID_MOE else 0, least=0),
     )
 
 
-def _vision(config: t.Any, where: str) -> Vision | None:
-    if not isinstance(config, t.Mapping) or "depth" not in config:
+def _vision(outer: _Fields, kind: str) -> Vision | None:
+    config = outer.section("vision_config")
+    if kind == OPAQUE:
         return None
-    fields = _Fields(config, f"{where} (vision_config)")
+    if not config:
+        raise KproError(outer.where, "the field 'vision_config' is missing", "Give the model's own config.json, unabridged", field="vision_config")
+    fields = _Fields(config, f"{outer.where} (vision_config)")
+    indexes = config.get("deepstack_visual_indexes")
+    if indexes is not None and not isinstance(indexes, (list, tuple)):
+        raise KproError(fields.where, f"the field 'deepstack_visual_indexes' is {indexes!r}, and must be a list", field="deepstack_visual_indexes")
     return Vision(
         depth=fields.number("depth"),
         hidden=fields.number("hidden_size"),
         intermediate=fields.number("intermediate_size"),
         channels=fields.number("in_channels", 3),
         patch=fields.number("patch_size"),
-        temporal_patch=fields.number("temporal_patch_size", 1),
-        merge=fields.number("spatial_merge_size", 1),
-        positions=fields.number("num_position_embeddings", 0, least=0),
-        deepstack=len(config.get("deepstack_visual_indexes") or ()),
+        temporal_patch=fields.number("temporal_patch_size"),
+        merge=fields.number("spatial_merge_size"),
+        positions=fields.number("num_position_embeddings"),
+        deepstack=len(indexes or ()),
         out_hidden=fields.number("out_hidden_size"),
     )
 
 
-def _vision_complexity(config: Config) -> float:
+def _vision_complexity(outer: _Fields) -> float:
     """Vision tower against a ViT-L/14, as server_args.py adjust_mem_fraction_for_vlm counts it; 0 without a vision_config.
 
     The layer count is looked up under a name that the Qwen configs do not have, so it counts as 24 there.
     """
-    vision = config.get("vision_config")
-    if not isinstance(vision, t.Mapping):
+    vision = outer.section("vision_config")
+    if not vision:
         return 0.0
-    return vision.get("num_hidden_layers", 24) * vision.get("hidden_size", 1024) ** 2 / (24 * 1024**2)
+    fields = _Fields(vision, f"{outer.where} (vision_config)")
+    return fields.number("num_hidden_layers", 24) * fields.number("hidden_size", 1024) ** 2 / (24 * 1024**2)
 
 
-def _quantization(config: Config, text: Config, where: str) -> tuple[str, tuple[int, int]]:
-    section = config.get("quantization_config") or text.get("quantization_config") or config.get("compression_config")
+def _quantization(outer: _Fields, inner: _Fields) -> tuple[str, tuple[int, int], str]:
+    section = outer.section("quantization_config") or inner.section("quantization_config") or outer.section("compression_config")
     if not section:
-        return "", (0, 0)
-    method = str(section.get("quant_method", "unknown"))
+        return "", (0, 0), ""
     block = section.get("weight_block_size") or (0, 0)
-    if len(block) != 2:
-        raise KproError(where, f"the field 'weight_block_size' is {block!r}, and must be two numbers", field="weight_block_size")
-    return method, (int(block[0]), int(block[1]))
+    sizes = block if isinstance(block, (list, tuple)) else ()
+    if len(sizes) != 2 or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes):
+        reason = f"the field 'weight_block_size' is {block!r}, and must be two whole numbers"
+        raise KproError(outer.where, reason, field="weight_block_size", value=block)
+    named = section.get("modules_to_not_convert") or section.get("ignored_layers") or section.get("ignore") or ()
+    names = [str(name) for name in named] if isinstance(named, (list, tuple)) else [str(named)]
+    odd = next((name for name in names if not _NEVER_QUANTIZED.search(name)), "")
+    return str(section.get("quant_method", "unknown")), (sizes[0], sizes[1]), odd
 
 
 def _weight_bytes(config: Config, text: Config, where: str) -> int:
@@ -278,24 +364,25 @@ def _ssm_dtype(text: Config, where: str) -> str:
 
 def _latent_model(config: Config, fields: _Fields, architecture: str) -> Model:
     layers = fields.number("num_hidden_layers")
-    quantization, block = _quantization(config, fields.config, fields.where)
+    quantization, block, unquantized = _quantization(_Fields(config, fields.where), fields)
     return Model(
         architecture=architecture,
         kind=LATENT,
         hidden=fields.number("hidden_size"),
         layers=layers,
         full_layers=layers,
-        heads=int(fields.config.get("num_attention_heads", 0)),
+        heads=fields.number("num_attention_heads", 1),
         kv_heads=1,
         head_dim=0,
         intermediate=0,
         vocab=fields.number("vocab_size"),
         tied=False,
-        max_position=fields.number("max_position_embeddings"),
+        max_position=fields.context(),
         rotary_dim=0,
         weight_bytes=2,
         latent_dim=fields.number("kv_lora_rank") + fields.number("qk_rope_head_dim"),
         multimodal=architecture.endswith("ForConditionalGeneration"),
         quantization=quantization,
         quantized_block=block,
+        unquantized=unquantized,
     )

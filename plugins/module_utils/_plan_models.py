@@ -127,4 +127,5 @@ def config_of(name: str) -> dict[str, t.Any]:
         if name.strip("/").lower() in (known.lower(), known.split("/")[1].lower()):
             return config
     known_names = ", ".join(PROFILES)
-    raise KproError("option model_profile", f"there is no profile {name!r}", f"Known are {known_names}; or give model_config or model_path")
+    remedy = f"Known are {known_names}; or give model_config or model_path"
+    raise KproError("option model_profile", f"there is no profile {name!r}", remedy, field="model_profile", value=name)

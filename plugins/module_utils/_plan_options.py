@@ -11,46 +11,17 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._plan_option_names import ALIASES, BY_VERSION, RENAMED
+from ansible_collections.kpro.llm.plugins.module_utils._plan_unmodelled import OPTIONS as NOT_MODELLED
+from ansible_collections.kpro.llm.plugins.module_utils._plan_unmodelled import PLAIN_ATTENTION, check_fraction, check_option
 from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import Rules, release_of
 
-# Options whose memory the planner does not model: given another value than these, it refuses to plan.
-NOT_MODELLED: dict[str, tuple[t.Any, ...]] = {
-    "cpu_offload_gb": (0,),
-    "dcp_size": (1,),
-    "device": ("cuda",),
-    "disaggregation_mode": ("null",),
-    "dllm_algorithm": (),
-    "enable_double_sparsity": (False,),
-    "enable_hisparse": (False,),
-    "enable_int8_mamba_checkpoint": (False,),
-    "enable_kv_cache_sharding": (False,),
-    "enable_linear_replayssm": (False,),
-    "enable_linear_replayssm_spec": (False,),
-    "enable_lora": (False,),
-    "enable_pdmux": (False,),
-    "enable_symm_mem": (False,),
-    "enable_two_batch_overlap": (False,),
-    "enable_unified_memory": (False,),
-    "encoder_only": (False,),
-    "ep_num_redundant_experts": (0,),
-    "json_model_override_args": ("{}", ""),
-    "kt_weight_path": (),
-    "load_format": ("auto", "safetensors"),
-    "lora_paths": ([],),
-    "moe_a2a_backend": ("none",),
-    "nnodes": (1,),
-    "offload_group_size": (-1, 0),
-    "pp_size": (1,),
-    "speculative_adaptive": (False,),
-    "speculative_draft_model_path": (),
-    "torchao_config": ("",),
-}
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _CHOICES: dict[str, tuple[str, ...]] = {
     "mamba_ssm_dtype": ("float32", "bfloat16", "float16"),
     "kv_cache_dtype": ("auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2"),
     "mamba_radix_cache_strategy": ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy"),
     "speculative_algorithm": ("EAGLE", "NEXTN"),
+    "attention_backend": (*PLAIN_ATTENTION, "trtllm_mha"),
     "mm_feature_transport": ("cpu", "cuda_ipc", "cuda_vmm"),
 }
 
@@ -95,6 +66,7 @@ class Options:
     language_only: bool = False
     language_model_only: bool = False
     linear_attn_backend: str = "triton"
+    attention_backend: str | None = None
     mm_feature_transport: str | None = None
     quantization: str | None = None
     rest: tuple[tuple[str, t.Any], ...] = ()
@@ -117,7 +89,7 @@ def options_of(args: t.Mapping[str, t.Any], version: str, rules: Rules) -> Optio
         if value is None:
             continue
         if name in NOT_MODELLED:
-            _refuse_not_modelled(name, value)
+            check_option(name, value)
             rest[name] = value
         elif name in _TYPES:
             if name in values:
@@ -125,9 +97,17 @@ def options_of(args: t.Mapping[str, t.Any], version: str, rules: Rules) -> Optio
             values[name] = _typed(name, value)
         else:
             rest[name] = value
+    if "mem_fraction_static" not in values:
+        check_fraction(rest)
     options = Options(**values, rest=tuple(sorted(rest.items())))
     _check_combination(options)
     return options
+
+
+def is_given(option: str, args: t.Mapping[str, t.Any]) -> bool:
+    """Return whether an option is among the arguments, under any of its names."""
+    spelled = (str(name).strip().lstrip("-").replace("-", "_") for name, value in args.items() if value is not None)
+    return option in {RENAMED.get(ALIASES.get(name, name), ALIASES.get(name, name)) for name in spelled}
 
 
 def known_names(version: str) -> frozenset[str]:
@@ -157,13 +137,6 @@ def _canonical(given: str, known: frozenset[str], version: str) -> str:
     near = difflib.get_close_matches(name, sorted(known | set(ALIASES) | set(RENAMED)), n=1, cutoff=0.6)
     remedy = f"The nearest known name is {near[0]!r}" if near else "Use SGLang's long option names with underscores"
     raise KproError(f"option {given}", f"SGLang {version} has no option of that name", remedy, field=given, nearest=near[0] if near else None)
-
-
-def _refuse_not_modelled(name: str, value: t.Any) -> None:
-    if value in NOT_MODELLED[name] or str(value).lower() in {str(item).lower() for item in NOT_MODELLED[name]}:
-        return
-    reason = f"the value {value!r} changes the memory in a way that is not modelled"
-    raise KproError(f"option {name}", reason, "The planner makes no guess; plan without it", field=name, value=value)
 
 
 def _typed(name: str, value: t.Any) -> t.Any:

@@ -11,6 +11,7 @@ import typing as t
 Values = t.Mapping[str, t.Any]
 
 _PARTS = {
+    "something else": "foreign",
     "driver and process": "held",
     "weights": "weights",
     "draft head": "draft",
@@ -22,10 +23,10 @@ _PARTS = {
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1d2530; --soft: #5b6675; --line: #d9dee5; --panel: #f5f7f9;
-  --held: #8a94a3; --weights: #3867a8; --draft: #7d5ba6; --copies: #c4553b; --state: #ad6a12; --cache: #2f8f6b; --slack: #e6eaef;
+  --foreign: #4a5260; --held: #8a94a3; --weights: #3867a8; --draft: #7d5ba6; --copies: #c4553b; --state: #ad6a12; --cache: #2f8f6b; --slack: #e6eaef;
   --good: #1f7a54; --warn: #9a6200; --bad: #b3311f; --label: #ffffff; }
 @media (prefers-color-scheme: dark) { :root { --ground: #14181e; --ink: #e6eaf0; --soft: #9aa6b5; --line: #2d3540; --panel: #1b2129;
-  --held: #697586; --weights: #5b8fd6; --draft: #a283cf; --copies: #e07a5f; --state: #e5ab55; --cache: #4db98e; --slack: #2a323d;
+  --foreign: #b9c2cf; --held: #697586; --weights: #5b8fd6; --draft: #a283cf; --copies: #e07a5f; --state: #e5ab55; --cache: #4db98e; --slack: #2a323d;
   --good: #5fc796; --warn: #e0a83f; --bad: #f08a76; --label: #10151c; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }

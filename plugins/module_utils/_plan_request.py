@@ -10,11 +10,13 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._plan_core import Card, HeaderWeights, Inputs, check_cards
+from ansible_collections.kpro.llm.plugins.module_utils._plan_gpus import check_kind
 from ansible_collections.kpro.llm.plugins.module_utils._plan_headers import Entry, header_weights, parameters_gib
 from ansible_collections.kpro.llm.plugins.module_utils._plan_model import LATENT, OPAQUE, Model, model_of
-from ansible_collections.kpro.llm.plugins.module_utils._plan_options import Options, attention_dp, options_of
+from ansible_collections.kpro.llm.plugins.module_utils._plan_options import Options, attention_dp, is_given, options_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_quantization import check_quantization
 from ansible_collections.kpro.llm.plugins.module_utils._plan_result import plan
+from ansible_collections.kpro.llm.plugins.module_utils._plan_unmodelled import check_environment
 from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import rules_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_weights import Layout, resident_bytes, target_tensors
 
@@ -55,6 +57,7 @@ def inputs_of(request: Request) -> tuple[Inputs, list[str]]:
     rules, warnings = rules_of(request.version)
     model = model_of(request.config, request.where)
     options = options_of(request.args, request.version, rules)
+    check_environment(request.environment)
     for name, value in (("weights_gib", request.weights_gib), ("free_before_load_gib", request.free_before_gib)):
         if value is not None and value <= 0:
             raise KproError(f"option {name}", f"the value {value!r} is not above 0", field=name, value=value)
@@ -67,8 +70,10 @@ def inputs_of(request: Request) -> tuple[Inputs, list[str]]:
         tuple(sorted(request.environment.items())),
         request.weights_gib,
         request.free_before_gib,
+        tp_given=is_given("tp_size", request.args),
     )
     check_cards(inputs)
+    check_kind(request.cards[: options.tp_size])
     warnings = warnings + check_quantization(request.config, request.where, request.cards[: options.tp_size], request.version)
     if request.entries and request.weights_gib is None:
         headers, notes = _from_headers(request.entries, model, options)
@@ -81,7 +86,7 @@ def _from_headers(entries: t.Sequence[Entry], model: Model, options: Options) ->
     """The headers decide for quantised and opaque models; for plain ones they only confirm the config."""
     layout = Layout(options.tp_size, options.tp_size // attention_dp(options) // options.attn_cp_size, not options.language_model_only)
     headers = header_weights(entries, model, layout)
-    plain = not model.quantization or (model.quantization == "fp8" and all(model.quantized_block))
+    plain = not model.quantization or (model.quantization == "fp8" and all(model.quantized_block) and not model.unquantized)
     if model.kind in (OPAQUE, LATENT) or not plain:
         return headers, []
     computed = resident_bytes(target_tensors(model, layout))

@@ -16,6 +16,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._plan_model import DTYPE_BYTES, LATENT, Model
 from ansible_collections.kpro.llm.plugins.module_utils._plan_options import Options, attention_dp
+from ansible_collections.kpro.llm.plugins.module_utils._plan_unmodelled import REMEDY, switch
 from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import Rules
 
 # Requests under speculation if no limit is given (speculative_hook.py; server_args.py:2352-2366 in 0.5.9).
@@ -25,6 +26,8 @@ _ALIASES = {"NEXTN": "EAGLE"}
 _AUTO_DRAFT = {"LlamaForCausalLM": (5, 4, 8)}
 _AUTO_DRAFT_DEFAULT = (3, 1, 4)
 _SLOTS_PER_REQUEST = 3
+# Tokens that the kernels of linear attention take at once (FLA_CHUNK_SIZE).
+_STATE_CHUNK = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +87,7 @@ def resolve(options: Options, model: Model, card_mib: int, rules: Rules, environ
         fraction=options.mem_fraction_static or _auto_fraction(options, model, card_mib, rules, chunk, batch, prefill),
         fraction_given=options.mem_fraction_static is not None,
         context=_context(options, model, environment, refusals),
-        **_cache_shape(options, model, environment),
+        **_cache_shape(options, model, environment, rules),
         limit=_limit(options, algorithm, notes),
         limit_given=options.max_running_requests is not None,
         slots_per_request=_slots_per_request(strategy, radix, overlap, algorithm, rules),
@@ -109,10 +112,10 @@ def _with_vision(options: Options, model: Model) -> bool:
     return model.multimodal and not (options.language_only or options.language_model_only)
 
 
-def _cache_shape(options: Options, model: Model, environment: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _cache_shape(options: Options, model: Model, environment: t.Mapping[str, t.Any], rules: Rules) -> dict[str, t.Any]:
     return {
         "token_cap": options.max_total_tokens,
-        "page": options.page_size or 1,
+        "page": _page(options, model, rules),
         "kv_dtype": options.kv_cache_dtype,
         "kv_bytes": _kv_bytes(options, model),
         "ssm_dtype": _ssm_dtype(options, model, environment),
@@ -120,6 +123,18 @@ def _cache_shape(options: Options, model: Model, environment: t.Mapping[str, t.A
         "state_ratio": options.mamba_full_memory_ratio,
         "slots": options.max_mamba_cache_size if model.linear else None,
     }
+
+
+def _page(options: Options, model: Model, rules: Rules) -> int:
+    """Tokens of a page; trtllm_mha takes only some sizes (_mla_backend_page_constraints; server_args.py:1893-1908 in 0.5.9)."""
+    page = options.page_size or 1
+    if options.attention_backend != "trtllm_mha":
+        return page
+    if model.linear and rules.auto_strategy == "no_buffer":
+        reason = "trtllm_mha changes prefix cache and page size of models with state in a way that is not modelled for this version"
+        raise KproError("option attention_backend", reason, REMEDY, field="attention_backend", value=options.attention_backend)
+    sizes = (16, 32, 64) if rules.auto_strategy == "no_buffer" else (16, 32, 64, 128)
+    return page if page in sizes else 64
 
 
 def _limit(options: Options, algorithm: str | None, notes: list[str]) -> int | None:
@@ -225,13 +240,16 @@ def _cache(
 ) -> tuple[str, bool, bool]:
     """State strategy, prefix cache and overlap (_handle_mamba_radix_cache; _mamba_radix_cache_resolution from 0.5.14 on)."""
     radix, overlap = not options.disable_radix_cache, not options.disable_overlap_schedule
+    if model.linear and radix and options.enable_deterministic_inference:
+        reason = "it may switch the prefix cache off, by the attention that the engine chooses, which is not modelled for models with state"
+        raise KproError("option enable_deterministic_inference", reason, "Give disable_radix_cache too", field="enable_deterministic_inference")
     strategy = options.mamba_radix_cache_strategy
     if algorithm and rules.auto_strategy == "no_buffer":
         overlap = _spec_overlap(options, overlap, rules, environment, refusals)
     if model.linear is None:
         return "", radix, overlap
     if rules.auto_strategy == "no_buffer":
-        return _cache_before_14(strategy, radix, overlap, algorithm, rules, notes, refusals)
+        return _cache_before_14(options, radix, overlap, algorithm, rules, notes, refusals)
     if not radix:
         return strategy, radix, overlap
     if strategy == "auto":
@@ -251,7 +269,7 @@ def _cache(
 def _spec_overlap(options: Options, overlap: bool, rules: Rules, environment: t.Mapping[str, t.Any], refusals: list[str]) -> bool:
     """The overlap schedule under speculation before 0.5.14 (_handle_speculative_decoding, _handle_eagle_family)."""
     branches = (options.speculative_eagle_topk or 1) > 1
-    switched_on = _switch(environment, "SGLANG_ENABLE_SPEC_V2", rules.spec_overlap_default)
+    switched_on = switch(environment, "SGLANG_ENABLE_SPEC_V2", rules.spec_overlap_default)
     if rules.spec_decides_overlap:
         if switched_on and branches:
             refusals.append("SGLANG_ENABLE_SPEC_V2 takes only speculative_eagle_topk 1 in this version")
@@ -262,17 +280,28 @@ def _spec_overlap(options: Options, overlap: bool, rules: Rules, environment: t.
 def _check_extra_buffer(options: Options, strategy: str, overlap: bool, refusals: list[str]) -> None:
     if options.linear_attn_backend != "triton":
         refusals.append(f"{strategy} needs linear_attn_backend triton, not {options.linear_attn_backend}")
-    if options.mamba_track_interval % (options.page_size or 1):
-        refusals.append(f"mamba_track_interval {options.mamba_track_interval} is no multiple of page_size {options.page_size}")
+    _check_tracking(options, refusals)
     if strategy == "extra_buffer_lazy" and not overlap:
         refusals.append("extra_buffer_lazy needs the overlap schedule")
 
 
+def _check_tracking(options: Options, refusals: list[str]) -> None:
+    """Snapshots of the state have to fall on pages, and on the chunks of its kernels."""
+    interval, draft, page = options.mamba_track_interval, options.speculative_num_draft_tokens or 0, options.page_size or 1
+    if interval < draft:
+        refusals.append(f"mamba_track_interval {interval} is below speculative_num_draft_tokens {draft}")
+    if interval % page:
+        refusals.append(f"mamba_track_interval {interval} is no multiple of page_size {page}")
+    if max(_STATE_CHUNK, page) % min(_STATE_CHUNK, page):
+        refusals.append(f"page_size {page} neither divides {_STATE_CHUNK} nor is a multiple of it, which the state's kernels need")
+
+
 def _cache_before_14(
-    strategy: str, radix: bool, overlap: bool, algorithm: str | None, rules: Rules, notes: list[str], refusals: list[str]
+    options: Options, radix: bool, overlap: bool, algorithm: str | None, rules: Rules, notes: list[str], refusals: list[str]
 ) -> tuple[str, bool, bool]:
-    strategy = "no_buffer" if strategy == "auto" else strategy
+    strategy = "no_buffer" if options.mamba_radix_cache_strategy == "auto" else options.mamba_radix_cache_strategy
     if strategy != "no_buffer":
+        _check_tracking(options, refusals)
         if not radix and not rules.extra_buffer_without_radix:
             refusals.append(f"{strategy} refuses disable_radix_cache in this version: give no_buffer")
         return strategy, radix, overlap
@@ -299,7 +328,7 @@ def _slots_per_request(strategy: str, radix: bool, overlap: bool, algorithm: str
 
 def _context(options: Options, model: Model, environment: t.Mapping[str, t.Any], refusals: list[str]) -> int:
     context = options.context_length or model.max_position
-    if context > model.max_position and not _switch(environment, "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", False):
+    if context > model.max_position and not switch(environment, "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", False):
         refusals.append(f"context_length {context} is above the model's {model.max_position}")
     return context
 
@@ -322,12 +351,7 @@ def _multimodal_mib(options: Options, with_vision: bool, rules: Rules, environme
     if not (with_vision and rules.multimodal_mib):
         return 0
     transport = options.mm_feature_transport
-    if transport is None and _switch(environment, "SGLANG_USE_CUDA_IPC_TRANSPORT", False):
+    if transport is None and switch(environment, "SGLANG_USE_CUDA_IPC_TRANSPORT", False):
         transport = "cuda_ipc"
     cache = int(environment.get("SGLANG_VLM_CACHE_SIZE_MB", rules.multimodal_mib))
     return cache + (int(environment.get("SGLANG_MM_FEATURE_CACHE_MB", 1024)) if transport in ("cuda_ipc", "cuda_vmm") else 0)
-
-
-def _switch(environment: t.Mapping[str, t.Any], name: str, default: bool) -> bool:
-    value = environment.get(name)
-    return default if value is None else str(value).lower() in ("1", "true", "yes", "on", "t", "y")

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._plan_advice import Advice, advise, irrelevant_options, variations
+from ansible_collections.kpro.llm.plugins.module_utils._plan_advice import Advice, advise, irrelevant_options, no_fraction_helps, variations
 from ansible_collections.kpro.llm.plugins.module_utils._plan_advisories import advisories_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_args import resolved_args
-from ansible_collections.kpro.llm.plugins.module_utils._plan_cause import breakdown, cause_of
-from ansible_collections.kpro.llm.plugins.module_utils._plan_core import SAFE_SLACK_GIB, Inputs, Outcome, evaluate, leftovers
+from ansible_collections.kpro.llm.plugins.module_utils._plan_cause import HIGHER, LESS, LOWER, breakdown, cause_of
+from ansible_collections.kpro.llm.plugins.module_utils._plan_core import (
+    CONTEXT_GIB,
+    LEFTOVER_TOLERANCE_MIB,
+    SAFE_SLACK_GIB,
+    Card,
+    Inputs,
+    Outcome,
+    evaluate,
+    leftovers,
+)
 from ansible_collections.kpro.llm.plugins.module_utils._plan_goal import Choice, goal_of, search
 
 Values = dict[str, t.Any]
@@ -26,8 +35,8 @@ def plan(inputs: Inputs, goal: t.Mapping[str, t.Any] | None = None, warnings: t.
     """
     if goal is None:
         outcome = evaluate(inputs)
-        values = _values(outcome, warnings)
         advice = advise(outcome)
+        values = _values(outcome, warnings, advice)
         values["advice"] = [_advice(item) for item in advice]
         shown = variations(outcome) if outcome.verdict == "OK" else advice
         values["alternatives"] = [_summary(outcome, "as given"), *(_summary(item.outcome, _label(item), item.note) for item in shown)]
@@ -47,7 +56,7 @@ def plan(inputs: Inputs, goal: t.Mapping[str, t.Any] | None = None, warnings: t.
     return values
 
 
-def _values(outcome: Outcome, warnings: t.Sequence[str]) -> Values:
+def _values(outcome: Outcome, warnings: t.Sequence[str], advice: t.Sequence[Advice] | None = None) -> Values:
     sizing = outcome.sizing
     return {
         "verdict": outcome.verdict,
@@ -70,7 +79,7 @@ def _values(outcome: Outcome, warnings: t.Sequence[str]) -> Values:
         "low_point_gib": _gib(outcome.low_point_gib),
         "breakdown": [{"name": row.name, "gib": _gib(row.gib), "why": row.why} for row in breakdown(outcome)],
         "gpus": _gpus(outcome),
-        "cause": _cause(outcome),
+        "cause": _cause(outcome, advice),
         "advice": [],
         "resolved_args": resolved_args(outcome),
         "resolved_environment": {name: str(value) for name, value in outcome.inputs.environment},
@@ -89,15 +98,17 @@ def _draft(outcome: Outcome) -> Values:
     }
 
 
-def _cause(outcome: Outcome) -> Values:
+def _cause(outcome: Outcome, advice: t.Sequence[Advice] | None) -> Values:
     cause = cause_of(outcome)
     if cause is None:
         return {}
+    # Errors at sizing and after it ask for opposite fractions. Where neither helps, something else has to shrink.
+    dead_end = no_fraction_helps(outcome, advice) if cause.direction in (HIGHER, LOWER) else ""
     return {
         "kind": cause.kind,
         "stage": cause.stage,
-        "message": cause.message,
-        "direction": cause.direction,
+        "message": f"{cause.message}; {dead_end}" if dead_end else cause.message,
+        "direction": LESS if dead_end else cause.direction,
         "irrelevant": irrelevant_options(outcome),
     }
 
@@ -107,25 +118,27 @@ def _gib(value: float) -> float:
 
 
 def _gpus(outcome: Outcome) -> list[Values]:
-    parts, over = _parts(outcome)
-    return [
-        {
-            "index": index,
-            "name": card.name,
-            "total_gib": _gib(card.total_mib / 1024),
-            "free_gib": _gib(card.free_mib / 1024),
-            "parts": parts,
-            "over_gib": over,
-        }
-        for index, card in enumerate(outcome.inputs.cards[: outcome.resolved.tp])
-    ]
+    found = []
+    for index, card in enumerate(_used(outcome)):
+        parts, over = _parts(outcome, card)
+        sizes = {"total_gib": _gib(card.total_mib / 1024), "free_gib": _gib(card.free_mib / 1024)}
+        found.append({"index": index, "name": card.name, **sizes, "parts": parts, "over_gib": over})
+    return found
 
 
-def _parts(outcome: Outcome) -> tuple[list[Values], float]:
-    """The memory of one GPU in GiB, from the bottom; and what is missing for the cache."""
-    sizing, total = outcome.sizing, min(card.total_mib for card in outcome.inputs.cards[: outcome.resolved.tp]) / 1024
+def _used(outcome: Outcome) -> tuple[Card, ...]:
+    return outcome.inputs.cards[: outcome.resolved.tp]
+
+
+def _parts(outcome: Outcome, card: Card) -> tuple[list[Values], float]:
+    """The memory of one GPU in GiB, from the bottom; and what is missing for the cache, which is the same on each."""
+    sizing, total = outcome.sizing, card.total_mib / 1024
+    given = outcome.inputs.free_before_gib
+    held = total - (card.free_mib / 1024 - CONTEXT_GIB if given is None else given)
+    foreign = card.missing_mib / 1024 if given is None and card.missing_mib > LEFTOVER_TOLERANCE_MIB else 0.0
     parts = [
-        ("driver and process", max(total - outcome.free_before_gib, 0.0)),
+        ("something else", foreign),
+        ("driver and process", max(held - foreign, 0.0)),
         ("weights", outcome.weights.target_gib),
         ("draft head", _draft_part(outcome)),
         ("speculative copies", sizing.copies_gib),
@@ -170,7 +183,8 @@ def _predicted(outcome: Outcome) -> Values:
 
 
 def _summary(outcome: Outcome, label: str, note: str = "") -> Values:
-    parts, over = _parts(outcome)
+    # The GPU with the least free memory decides.
+    parts, over = _parts(outcome, min(_used(outcome), key=lambda card: card.free_mib))
     return {"label": label, **_predicted(outcome), "note": note, "parts": parts, "over_gib": over}
 
 

@@ -53,6 +53,8 @@ def cards_of(gpus: t.Sequence[Params] | None, gpu_type: str | None, gpu_count: i
     if gpus is not None:
         return tuple(_given_card(gpu) for gpu in gpus)
     if gpu_type:
+        if gpu_count < 1:
+            raise KproError("option gpu_count", f"the value {gpu_count} is below 1", field="gpu_count", value=gpu_count)
         return tuple(idle_card(gpu_type) for _number in range(gpu_count))
     seen = ask_nvml()
     if seen.error:
@@ -61,7 +63,14 @@ def cards_of(gpus: t.Sequence[Params] | None, gpu_type: str | None, gpu_count: i
     if seen.error or not seen.gpus:
         reason = seen.error or "the driver shows no GPU"
         raise KproError("GPUs of the target", reason, "Pass the GPUs to the container, or give gpus or gpu_type", field="gpus")
-    return tuple(card_of(gpu.memory_mib or 0, gpu.memory_free_mib or 0, (gpu.name or "").removeprefix("NVIDIA ")) for gpu in seen.gpus)
+    return tuple(_seen_card(number, gpu.memory_mib, gpu.memory_free_mib, gpu.name or "") for number, gpu in enumerate(seen.gpus))
+
+
+def _seen_card(number: int, total_mib: int | None, free_mib: int | None, name: str) -> Card:
+    if not total_mib or free_mib is None:
+        field = "free_mib" if total_mib else "total_mib"
+        raise KproError(f"GPU {number} of the target", f"the driver does not tell its {field}", "Give gpus or gpu_type", field=field)
+    return card_of(total_mib, free_mib, name.removeprefix("NVIDIA "))
 
 
 def _given_card(gpu: Params) -> Card:

@@ -11,6 +11,7 @@ pinned ones to the engine's own code.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import typing as t
 
@@ -144,6 +145,7 @@ OLDEST_HYBRID = "0.5.9"
 Release = tuple[int, ...]
 
 
+@functools.lru_cache(maxsize=64)
 def release_of(version: str) -> Release:
     """Return the numbers of a version ("0.5.10.post1" is (0, 5, 10)).
 

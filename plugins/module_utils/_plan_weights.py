@@ -86,6 +86,9 @@ def _refuse_unknown_weights(model: Model) -> None:
     if model.quantization and not (model.quantization == "fp8" and all(model.quantized_block)):
         reason = f"the quantisation {model.quantization!r} says too little about the size of its weights"
         raise KproError(f"model {model.architecture}", reason, remedy, field="quant_method", value=model.quantization)
+    if model.unquantized:
+        reason = f"the checkpoint keeps {model.unquantized!r} in 16 bit, and how much that is can't be told from the config"
+        raise KproError(f"model {model.architecture}", reason, remedy, field="modules_to_not_convert", value=model.unquantized)
 
 
 def _matrix(model: Model, group: str, rows: float, columns: float, count: int, quantizable: bool = True) -> list[Tensor]:

@@ -108,7 +108,7 @@ def _sizes(dice: random.Random, tp: int, groups: int) -> dict[str, t.Any]:
     if dice.random() < 0.15:
         args["max_total_tokens"] = dice.choice((100, 5000, 100_000, 1_000_000))
     if dice.random() < 0.2:
-        args["page_size"] = dice.choice((1, 16, 32, 64))
+        args["page_size"] = dice.choice((1, 16, 32, 64, 128))
     if dice.random() < 0.3:
         args["kv_cache_dtype"] = dice.choice(("fp8_e4m3", "bfloat16"))
     return args
@@ -128,6 +128,8 @@ def _state(dice: random.Random, model: Model, version: str) -> dict[str, t.Any]:
         args[name] = dice.choice(choices)
         if args[name] == "extra_buffer_lazy":
             args.pop("disable_overlap_schedule", None)  # refused by both, but by the engine only after the slots are computed
+    if dice.random() < 0.1:
+        args["mamba_track_interval"] = dice.choice((4, 64, 320))
     if dice.random() < 0.3:
         args["max_mamba_cache_size"] = dice.choice((1, 2, 4, 5, 8, 40, 43, 100, 700))
     if dice.random() < 0.3:

@@ -49,7 +49,7 @@ def plan_of(**request: t.Any) -> dict[str, t.Any]:
         ({"config": config(dtype="float8")}, ["dtype", "float8"]),
         ({"args": {"tp_size": 3}, "cards": (*TWO, Card(49140, 48691))}, ["num_key_value_heads", "4", "tp_size 3"]),
         ({"args": {"tp_size": 5}, "cards": TWO * 3}, ["divide"]),
-        ({"args": {"tp_size": 4}}, ["tp_size is 4", "2 GPUs"]),
+        ({"args": {"tp_size": 4}}, ["tp_size is 4", "number of GPUs is 2"]),
         ({"cards": ()}, ["gpus", "no GPU"]),
         ({"cards": (Card(49140, 48691), Card(24564, 24063))}, ["unequal cards", "24564 MiB", "49140 MiB"]),
         ({"cards": (Card(49140, 49141), Card(49140, 48691))}, ["GPU 0", "free_mib 49141", "total_mib 49140"]),
