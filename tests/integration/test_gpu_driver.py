@@ -15,12 +15,14 @@ from collections.abc import Iterator
 
 import gpu_node as states
 import pytest
+from foretold import difference
 from gpu_node import NEWER, URL, VERSION, GpuNode
 
 pytestmark = pytest.mark.sandbox
 everything = pytest.mark.skipif("KPRO_TEST_EVERYTHING" not in os.environ, reason="bin/test --all has the whole matrix")
 
 VMID = 201
+REMEMBERED = "/var/lib/kpro-llm/peer_copies.json"
 
 
 @pytest.fixture(scope="module", params=os.environ.get("KPRO_TEST_SUITES", "trixie").split(","))
@@ -52,14 +54,19 @@ def refused(result: dict[str, t.Any], *words: str) -> None:
 
 @everything
 def test_wrong_hash_installs_nothing(node: GpuNode) -> None:
-    refused(node.driver(version=NEWER, replace=True, sha256="0" * 64) | {"changed": False}, "its SHA-256 is", "the given hash says 000")
-    assert node.info()["driver"]["nvml_library"] == VERSION
+    before = node.state()
+    wrong = node.driver(version=NEWER, replace=True, sha256="0" * 64) | {"changed": False}
+    refused(wrong, "its SHA-256 is", "the given hash says 000", f"Driver {VERSION} is there as before")
+    assert difference(before, node.state()) == ""
 
 
 @everything
 def test_power_limit_is_set_and_read_back(node: GpuNode) -> None:
+    foretold = node.driver(check=True, power_limit_w=250)
+    assert {gpu["power_limit_w"] for gpu in node.info()["gpus"]} == {300.0}
     result = node.driver(power_limit_w=250)
     assert result["changed"] and not result["failed"], result
+    assert result["plan"] == foretold["plan"] and any(sentence.startswith("Set the power limit of GPU-") for sentence in result["plan"])
     assert {gpu["power_limit_w"] for gpu in node.info()["gpus"]} == {250.0}
     assert node.driver(power_limit_w=250)["changed"] is False
     node.reboot()
@@ -132,6 +139,19 @@ def test_copies_between_gpus(container: GpuNode, choice: str, p2p: str, disable:
     assert result["usable"], result
     assert (result["p2p"], result["p2p_disable"]) == (p2p, disable)
     assert [device["compute_capability"] for device in result["devices"]] == ["8.6", "8.6"]
+
+
+@everything
+def test_a_verdict_on_copies_outlives_the_memory_that_it_took(container: GpuNode) -> None:
+    """An engine that runs without peer access may leave too little for a check, which must not switch it on again."""
+    container.configure(p2p="corrupt")
+    assert cuda(container, remember=REMEMBERED)["p2p"] == "corrupt"
+    container.configure(gpus=container.gpus(used_mib=48000))
+    assert cuda(container)["p2p"] == "unknown"
+    full = cuda(container, remember=REMEMBERED)
+    assert (full["p2p"], full["p2p_disable"]) == ("corrupt", True) and "found earlier" in full["p2p_reason"], full
+    container.configure(p2p="ok", gpus=container.gpus(used_mib=0))
+    assert cuda(container, remember=REMEMBERED)["p2p_disable"] is False
 
 
 def test_mode_that_shuts_the_service_user_out(container: GpuNode) -> None:
