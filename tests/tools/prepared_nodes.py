@@ -36,7 +36,7 @@ def start(prefix: str, folder: Path, *, cluster: bool = False, old: Kind = two_n
     return two_nodes.start(prefix, folder, cluster=cluster, old=old, new=new)
 
 
-def _content_key(suite: str, kind: Kind) -> str:
+def content_key(suite: str, kind: Kind) -> str:
     image = subprocess.run([SANDBOX, "image-key", "--suite", suite], capture_output=True, text=True, check=True).stdout.strip()
     total = hashlib.sha256(f"{inspect.getsource(two_nodes)}{Path(__file__).read_text(encoding='utf-8')}{kind}".encode())
     for path in sorted(path for part in _PARTS for path in (ROOT / part).rglob("*") if path.is_file() and path.suffix != ".pyc"):
@@ -45,27 +45,27 @@ def _content_key(suite: str, kind: Kind) -> str:
 
 
 def _layer(host: str, suite: str, kind: Kind) -> str:
-    return layers.made(f"moving-{host}", _content_key(suite, kind), lambda name: _provision(name, host, suite, kind))
+    return layers.made(f"moving-{host}", content_key(suite, kind), lambda name: _provision(name, host, suite, kind))
 
 
 def _provision(name: str, host: str, suite: str, kind: Kind) -> None:
     with tempfile.TemporaryDirectory() as folder:
         node = two_nodes.up(name, host, kind, "--suite", suite)
-        content = _content()
-        subprocess.run([SANDBOX, "publish", name, "--hub", content / "hub", "--files", content / "files"], check=True)
+        published = content()
+        subprocess.run([SANDBOX, "publish", name, "--hub", published / "hub", "--files", published / "files"], check=True)
         pair = Pair("", node, node, Path(folder))
         pair.write_inventory(host, ())
         pair.playbook("deploy_qwen", *(["--tags", "node"] if host == NEW else []))
         _settle(node)
 
 
-def _content() -> Path:
+def content() -> Path:
     """Make what the nodes' hubs serve, once for all."""
-    content = Path(os.environ.get("KPRO_SANDBOX_DIR") or "/var/lib/kpro-sandbox") / "content"
+    folder = Path(os.environ.get("KPRO_SANDBOX_DIR") or "/var/lib/kpro-sandbox") / "content"
     with open(os.path.join(tempfile.gettempdir(), "kpro-moving-content.lock"), "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        subprocess.run([ROOT / "tests/sandbox/prepare", content], check=True)
-    return content
+        subprocess.run([ROOT / "tests/sandbox/prepare", folder], check=True)
+    return folder
 
 
 def _settle(node: LinkedNode) -> None:

@@ -10,7 +10,7 @@ import argparse
 VALUES = (
     "model-path served-model-name host port tp-size api-key context-length mem-fraction-static max-running-requests max-total-tokens"
     " chunked-prefill-size max-mamba-cache-size mamba-ssm-dtype mamba-radix-cache-strategy page-size speculative-algorithm speculative-num-steps"
-    " speculative-eagle-topk speculative-num-draft-tokens attention-backend kv-cache-dtype cuda-graph-max-bs"
+    " speculative-eagle-topk speculative-num-draft-tokens attention-backend sampling-backend kv-cache-dtype cuda-graph-max-bs"
     " cuda-graph-max-bs-decode dtype device watchdog-timeout"
 )
 FLAGS = "enable-metrics disable-custom-all-reduce disable-radix-cache disable-overlap-schedule sleep-on-idle language-model-only"
