@@ -46,7 +46,7 @@ def left_behind(error: KproError, facts: t.Mapping[str, str], loaded: str, on_di
     if loaded == before or (not facts.get("modules") and on_disk == before):
         words = f"Driver {before} is there as before"
         return KproError(error.what, f"{error.reason.rstrip('.')}. {words}", error.remedy, **error.details)
-    words = f"Driver {before}, which was there, is gone: no container of this node has a GPU until one is installed"
+    words = f"Driver {before}, which was there, is gone: no container of this node has a GPU until a driver runs again"
     again = "" if before == wanted else f"To have {before} back, run again with gpu_node__driver_version: {before} and gpu_node__replace_driver: true"
     remedy = ". ".join(each.rstrip(".") for each in (error.remedy, again) if each)
     return KproError(error.what, f"{error.reason.rstrip('.')}. {words}", remedy, **error.details)
