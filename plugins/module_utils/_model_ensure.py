@@ -186,18 +186,36 @@ def describe(options: ModelOptions) -> dict[str, t.Any]:
     shards = [file for file in selected if file.path.endswith(".safetensors")]
     with concurrent.futures.ThreadPoolExecutor(max(1, options.connections)) as pool:
         headers = list(pool.map(lambda file: _header(file, read), shards))
+    shapes = {"config": json.loads(read(config, 0, config.size_bytes)), "weights": safetensors.summed(headers).to_dict()}
+    return {**shapes, **_amounts(options, snapshot, selected)}
+
+
+def describe_as(options: ModelOptions, known: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the same as :func:`describe` by what another node said of the model; nobody is asked, only this store is looked at.
+
+    :param known: the other node's answer.
+    :raises KproError: if it is about another model.
+    """
+    protocol.check_repository(options.repository)
+    if known.get("repository") != options.repository:
+        raise KproError(f"model {options.repository}", f"what is known is about {known.get('repository')}", "Ask the other node for this model")
+    snapshot = store.Snapshot(options.store, options.repository, str(known["commit"]))
+    return {"config": known["config"], "weights": known["weights"], **_amounts(options, snapshot, [RemoteFile(**row) for row in known["files"]])}
+
+
+def _amounts(options: ModelOptions, snapshot: store.Snapshot, selected: t.Sequence[RemoteFile]) -> dict[str, t.Any]:
+    present = store.stats(snapshot.path, [file.path for file in selected])
     return {
         "changed": False,
         "plan": [],
         "finished": True,
         "path": snapshot.path,
         "repository": options.repository,
-        "commit": commit,
+        "commit": snapshot.commit,
         "size_bytes": sum(file.size_bytes for file in selected),
-        "config": json.loads(read(config, 0, config.size_bytes)),
-        "weights": safetensors.summed(headers).to_dict(),
         "missing_bytes": sum(file.size_bytes - snapshot.arrived_bytes(file) for file in selected if file.path not in present),
         "free_bytes": store.space(options.store)[0],
+        "files": [dataclasses.asdict(file) for file in selected],
     }
 
 

@@ -33,6 +33,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import (
 )
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import MANIFEST_NAME, Manifest
+from ansible_collections.kpro.llm.plugins.module_utils._ssh_client import ssh_argv
 
 _SSH = re.compile(r"ssh://(?:[\w.-]+@)?[\w.:\[\]-]+/.*", re.ASCII)
 # Sends the length of the first file that exists, then the bytes that are asked for and no more: what is on its way when a
@@ -185,18 +186,10 @@ class PeerSource:
     """Another machine over SSH, with the given key and known hosts, or those of this one's root user."""
 
     def __init__(self, address: str, folder: str, access: HubAccess) -> None:
-        parts = urlsplit(address)
-        base = unquote(parts.path).rstrip("/")
+        base = unquote(urlsplit(address).path).rstrip("/")
         self._roots = (f"{base}/{folder}", base)
-        host = f"{parts.username}@{parts.hostname}" if parts.username else str(parts.hostname)
         self._stall_s = max(5.0, access.stall_s)
-        self._argv = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={int(self._stall_s)}", "-o", "ServerAliveInterval=5"]
-        # Several times faster than the default where the processor knows AES, as all in question do.
-        self._argv += ["-o", "ServerAliveCountMax=3", "-o", "Ciphers=^aes128-gcm@openssh.com,aes256-gcm@openssh.com"]
-        self._argv += ["-i", access.ssh_key_file, "-o", "IdentitiesOnly=yes"] if access.ssh_key_file else []
-        self._argv += ["-o", f"UserKnownHostsFile={access.ssh_known_hosts_file}"] if access.ssh_known_hosts_file else []
-        self._argv += ["-p", str(parts.port)] if parts.port else []
-        self._argv += ["--", host]
+        self._argv = ssh_argv(address, access.ssh_key_file, access.ssh_known_hosts_file, self._stall_s)
 
     def open(self, path: str, start: int, end: int | None) -> Stream:
         paths = " ".join(shlex.quote(f"{root}/{path}") for root in self._roots)

@@ -51,6 +51,12 @@ options:
     type: str
     choices: [all, config, commit]
     default: all
+  known:
+    description:
+      - With O(only=config), what this module said with O(only=config) on another node that has the model. Nobody is asked then, and only
+        RV(missing_bytes) and RV(free_bytes) are of this target.
+    type: dict
+    default: {}
   verify:
     description:
       - V(changed) reads the content of files that are new or whose size or modification time changed.
@@ -190,7 +196,7 @@ progress:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._model_ensure import ModelOptions, describe, ensure, resolve
+from ansible_collections.kpro.llm.plugins.module_utils._model_ensure import ModelOptions, describe, describe_as, ensure, resolve
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 
 SPEC: dict[str, t.Any] = {
@@ -200,6 +206,7 @@ SPEC: dict[str, t.Any] = {
     "include": {"type": "list", "elements": "str", "default": []},
     "exclude": {"type": "list", "elements": "str", "default": []},
     "only": {"type": "str", "choices": ["all", "config", "commit"], "default": "all"},
+    "known": {"type": "dict", "default": {}},
     "verify": {"type": "str", "choices": ["changed", "all"], "default": "changed"},
     "sources": {"type": "list", "elements": "str", "default": []},
     "offline": {"type": "bool", "default": False},
@@ -219,12 +226,14 @@ SPEC: dict[str, t.Any] = {
 def run(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     """Answer one call."""
     values = dict(params)
-    only = values.pop("only")
+    only, known = values.pop("only"), values.pop("known")
     values |= {"include": tuple(values["include"]), "exclude": tuple(values["exclude"]), "sources": tuple(values["sources"])}
     options = ModelOptions(**values)
     if only == "all":
         return ensure(options, apply=not check_mode)
-    return describe(options) if only == "config" else resolve(options)
+    if only == "commit":
+        return resolve(options)
+    return describe_as(options, known) if known else describe(options)
 
 
 def main() -> None:

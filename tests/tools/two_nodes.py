@@ -277,8 +277,8 @@ def _container(files: str) -> dict[str, object]:
         "hf_model__revision": "main",
         "hf_model__lock_file": "{{ inventory_dir }}/models.txt",
         # The controller comes to the nodes by forwarded ports, they to each other over the link.
-        "hf_model__peer_address": "{{ hostvars[hf_model__peer]['link_address'] if hf_model__peer else '' }}",
-        "hf_model__peer_port": 22,
+        "peer_access__address": "{{ hostvars[peer_access__peer]['link_address'] }}",
+        "peer_access__port": 22,
         "sglang_server__served_name": "kpro/tiny-qwen3_5",
         "sglang_server__port": 30000,
         "sglang_server__tp_size": 1,

@@ -372,6 +372,19 @@ def test_the_shape_is_read_from_a_source_before_the_hub_is_asked_for_it(world: W
         world.call(sources=[str(world.store)], offline=True, **there)
 
 
+def test_what_another_node_said_of_the_shape_spares_every_question(world: World, tmp_path: Path) -> None:
+    put_model_with_a_shape(world)
+    commit = world.run()["commit"]
+    there = world.call(only="config", revision=commit)
+    world.forget_requests()
+    here = world.call(only="config", revision=commit, store=str(tmp_path / "other"), known=there)
+    assert world.requests() == []
+    assert (here["config"], here["weights"], here["commit"]) == (there["config"], there["weights"], commit)
+    assert (there["missing_bytes"], here["missing_bytes"]) == (0, here["size_bytes"])
+    with pytest.raises(Failed, match="what is known is about org/model"):
+        world.call(only="config", revision=commit, repository="org/other", known=there)
+
+
 def test_a_failure_is_reported_once_and_the_next_run_starts_anew(world: World) -> None:
     world.put_small_model()
     world.faults({"kind": "status", "match": LARGE, "status": 500, "times": 0})
