@@ -29,7 +29,7 @@ from two_nodes import VMID, LinkedNode, Pair, eventually
 pytestmark = pytest.mark.skipif("KPRO_TEST_EVERYTHING" not in os.environ, reason="bin/test --all")
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 KNOWN_ANSWER = "Hello from the tiny test model"
-ADDRESS = {"kpro6": f"10.77.0.{VMID}", "kpro5": "10.77.0.130"}
+ADDRESS = {"kpro6": f"10.77.0.{VMID}", "kpro5": prepared_nodes.NEW_ADDRESS}
 CLIENT = (Path(__file__).parent / "migration" / "client.py").read_text(encoding="utf-8")
 LOG = "/run/client.jsonl"
 STARTED_S = 600
@@ -40,9 +40,7 @@ UNCHANGED = re.compile(r"^(?:kpro\d|qwen)\S*\s+: ok=\d+\s+changed=(\d+)\s+unreac
 def prepared(prefix: str, folder: Path, *, cluster: bool = False) -> Iterator[Pair]:
     pair = prepared_nodes.start(f"{prefix}{WORKER}", folder, cluster=cluster)
     try:
-        # Both containers run for a while, so that the new one has an address of its own.
-        network = {"bridge": "vmbr0", "ip": f"{ADDRESS['kpro5']}/24", "gw": "10.77.0.1", "nameserver": "10.0.2.3"}
-        pair.write_inventory(gpu_container__network=network)
+        pair.write_inventory(gpu_container__network=prepared_nodes.NEW_NETWORK)
         assert eventually(lambda: answer(pair.old), STARTED_S), "the old node serves"
         yield pair
     finally:

@@ -236,6 +236,7 @@ def sandbox(run: Run, lane: Lane, *, everything: bool) -> None:
     run.step(SANDBOX_STEPS[1], [*pytest, *side_by_side, "tests/integration"], env=env)
     run.step(SANDBOX_STEPS[2], [tools / "molecule", "test", "--scenario-name", "default"], env=env, live=True)
     if everything:
+        run.step("molecule migrate", [tools / "molecule", "test", "--scenario-name", "migrate"], env=env, live=True)
         run.step("bin/try on machines as new", [*pytest, "-s", "tests/as_new"], env=env, live=True)
 
 

@@ -14,6 +14,7 @@ import hashlib
 import inspect
 import os
 import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,10 @@ import two_nodes
 from two_nodes import NEW, OLD, Kind, LinkedNode, Pair
 
 from plain_node import ROOT, SANDBOX
+
+# Both containers run for a while, so that the new one has an address of its own.
+NEW_ADDRESS = "10.77.0.130"
+NEW_NETWORK = {"bridge": "vmbr0", "ip": f"{NEW_ADDRESS}/24", "gw": "10.77.0.1", "nameserver": "10.0.2.3"}
 
 # What a layer is made by.
 _PARTS = ("plugins", "roles", "playbooks", "tests/sandbox/engine", "tests/sandbox/model")
@@ -71,3 +76,19 @@ def content() -> Path:
 def _settle(node: LinkedNode) -> None:
     """Leave nothing behind that a later start would take for its own run."""
     node.run(f"truncate -s 0 {two_nodes.HUB_LOG} 2>/dev/null || true")
+
+
+def main() -> int:
+    """Start a pair and write its inventory, ``start PREFIX FOLDER``, or take it away, ``stop PREFIX``."""
+    if sys.argv[1] == "start":
+        folder = Path(sys.argv[3])
+        folder.mkdir(parents=True, exist_ok=True)
+        pair = start(sys.argv[2], folder)
+        pair.write_inventory(gpu_container__network=NEW_NETWORK)
+    else:
+        two_nodes.take_away(sys.argv[2])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -188,7 +188,7 @@ def start(prefix: str, folder: Path, *, cluster: bool = False, old: Kind = OLD_K
             jobs = [pool.submit(one, OLD, "bookworm", old), pool.submit(one, NEW, "trixie", new)]
             pair = Pair(link, jobs[0].result(), jobs[1].result(), folder)
     except BaseException:
-        _take_away(prefix)
+        take_away(prefix)
         raise
     pair.write_inventory()
     return pair
@@ -204,10 +204,11 @@ def up(name: str, host: str, kind: Kind, *options: str) -> LinkedNode:
 
 def stop(pair: Pair) -> None:
     """Stop both nodes and remove their disks; the link goes with them."""
-    _take_away(pair.link.removesuffix("-link"))
+    take_away(pair.link.removesuffix("-link"))
 
 
-def _take_away(prefix: str) -> None:
+def take_away(prefix: str) -> None:
+    """Stop the nodes of a prefix and remove their disks, if they are there."""
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda host: _sandbox("down", f"{prefix}-{host}"), (OLD, NEW)))
 
