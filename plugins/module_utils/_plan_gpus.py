@@ -50,7 +50,7 @@ PROFILES: dict[str, Gpu] = {
 # Their free memory is not the card's own, or not counted by CUDA.
 _OTHER_KINDS = (
     (
-        re.compile(r"\bGB10\b|\bOrin\b|\bThor\b|\bXavier\b|\bTegra\b", re.IGNORECASE),
+        re.compile(r"\bunified\b|\bGB10\b|\bOrin\b|\bThor\b|\bXavier\b|\bTegra\b", re.IGNORECASE),
         "it shares its memory with the system, whose free part moves with other processes",
     ),
     (re.compile(r"\bMI\d{3}|\bRadeon\b|\bInstinct\b|\bGaudi\b|\bArc\b", re.IGNORECASE), "the engine sizes its pools by other rules on it"),

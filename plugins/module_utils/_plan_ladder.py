@@ -20,10 +20,11 @@ _SHOWN = ("verdict", "max_total_num_tokens", "max_running_requests", "low_point_
 def planned_ladder(request: Request, profiles: t.Sequence[t.Mapping[str, t.Any]]) -> Values:
     """Return the plan of the rung to begin with, and with it ``rung`` (its number) and ``rungs`` (a row for each).
 
-    A row has what the rung is started with (``options``, nothing left implicit) and why it is passed over (``passed_over``, empty if it is not).
+    A row has what the rung is started with (``options``, nothing left implicit, and ``environment``) and why it is passed over
+    (``passed_over``, empty if it is not).
 
     :param request: the plan without rungs; each rung's options are laid over its arguments.
-    :param profiles: rungs in order, each with ``name`` and ``options``.
+    :param profiles: rungs in order, each with ``name`` and ``options``, and ``goal`` if the rest of its options has to be searched.
     :raises KproError: as :func:`planned`, naming the rung.
     """
     plans = [_planned(request, profile) for profile in profiles]
@@ -53,18 +54,35 @@ def why_not(row: t.Mapping[str, t.Any]) -> str:
     return str((row.get("cause") or {}).get("message") or "the engine would not start")
 
 
+def goal_as_rung(plan: Values) -> Values:
+    """Return ``rung`` and ``rungs`` for a plan that was searched for a goal: what is to be started for it."""
+    row = _row("goal", plan)
+    row["passed_over"] = why_not(row) if row["verdict"] == "FAIL" else ""
+    return {"rung": 0, "rungs": [row]}
+
+
 def _row(name: str, plan: Values) -> Values:
     options = {key: value for key, value in plan["resolved_args"].items() if key not in TYPED_OPTIONS}
-    return {"name": name, "options": options, **{key: plan[key] for key in _SHOWN}}
+    return {"name": name, "options": options, "environment": plan["resolved_environment"], **{key: plan[key] for key in _SHOWN}}
 
 
 def _planned(request: Request, profile: t.Mapping[str, t.Any]) -> Values:
-    name, own = profile.get("name"), profile.get("options")
+    name, own, goal = profile.get("name"), profile.get("options"), profile.get("goal")
     if not name or not isinstance(own, dict):
         raise KproError(f"rung {name or '(without a name)'}", "it needs a name and options", "Correct sglang_server__profiles")
     typed = {key: value for key, value in request.args.items() if key in TYPED_OPTIONS}
     plain = {key: value for key, value in request.args.items() if key not in TYPED_OPTIONS}
     try:
-        return planned(dataclasses.replace(request, args={**typed, **merged_options(plain, own, request.version)}))
+        return planned(dataclasses.replace(request, args={**typed, **merged_options(plain, own, request.version)}), goal)
     except KproError as error:
+        _raise_for_all(request, error)
         raise KproError(f"rung {name}: {error.what}", error.reason, error.remedy, **error.details) from error
+
+
+def _raise_for_all(request: Request, found: KproError) -> None:
+    """Raise the error without the rung's name if it is one of model, version, GPUs or the options of all rungs."""
+    try:
+        planned(request)
+    except KproError as error:
+        if error.reason == found.reason:
+            raise error from None

@@ -8,6 +8,8 @@ from __future__ import annotations
 import html
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._plan_table import start_lines
+
 Values = t.Mapping[str, t.Any]
 
 _PARTS = {
@@ -56,7 +58,9 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space:
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(250px, 1fr)); gap: 14px; }
 .card { border: 1px solid var(--line); border-radius: 8px; padding: 12px 14px; background: var(--panel); }
 .card h3 { font-size: 14px; margin: 0 0 8px; overflow-wrap: anywhere; } .card p { font-size: 13px; }
-.scroll { overflow-x: auto; } code { font: 13px/1.5 ui-monospace, monospace; }
+.scroll { overflow-x: auto; }
+pre { background: var(--panel); border: 1px solid var(--line); border-radius: 8px; padding: 12px 16px; margin: 0; overflow-x: auto;
+  font: 13px/1.5 ui-monospace, monospace; }
 """ + "".join(f".{key} {{ background: var(--{key}); }}\n" for key in _PARTS.values())
 
 
@@ -73,10 +77,10 @@ def report(plan: Values, title: str = "Memory plan", subtitle: str = "") -> str:
         _legend(plan),
         "<h2>Where the memory goes</h2>",
         _breakdown(plan["breakdown"]),
+        _rungs(plan),
         _alternatives(plan["alternatives"]),
         _notes(plan["notes"]),
-        "<h2>Start with</h2>",
-        _arguments(plan["resolved_args"]),
+        _start(plan),
     ]
     head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'><title>{_text(title)}</title>"
     return f"<!DOCTYPE html>\n<html lang='en'><head>{head}<style>{_STYLE}</style></head><body><main>\n{chr(10).join(body)}\n</main></body></html>\n"
@@ -170,12 +174,21 @@ def _notes(warnings: t.Sequence[str]) -> str:
     return "<h2>Notes</h2><ul>" + "".join(f"<li>{_text(text)}</li>" for text in warnings) + "</ul>"
 
 
-def _arguments(args: Values) -> str:
-    rows = "".join(
-        f"<tr><td><code>--{_text(name.replace('_', '-'))}</code></td><td><code>{_text(_word(value))}</code></td></tr>" for name, value in args.items()
-    )
-    return f"<div class='scroll'><table><tr><th>option</th><th>value</th></tr>{rows}</table></div>"
+def _rungs(plan: Values) -> str:
+    rungs = plan.get("rungs") or []
+    if len(rungs) < 2:
+        return ""
+    head = "<tr><th>rung</th><th>verdict</th><th class='n'>tokens</th><th class='n'>requests</th><th class='n'>lowest, GiB</th></tr>"
+    lines = []
+    for number, rung in enumerate(rungs):
+        name = f"<b>{_text(rung['name'])}</b> (planned here)" if number == plan["rung"] else _text(rung["name"])
+        numbers = (f"{rung['max_total_num_tokens']:,}", rung["max_running_requests"], f"{rung['low_point_gib']:.2f}")
+        cells = "".join(f"<td class='n'>{value}</td>" for value in numbers)
+        verdict = f"<td><span class='{rung['verdict']}'>{rung['verdict']}</span></td>"
+        why = f"<p class='soft'>passed over: {_text(rung['passed_over'])}</p>" if rung["passed_over"] else ""
+        lines.append(f"<tr><td>{name}{why}</td>{verdict}{cells}</tr>")
+    return f"<h2>Fallback ladder</h2><div class='scroll'><table>{head}{''.join(lines)}</table></div>"
 
 
-def _word(value: t.Any) -> t.Any:
-    return str(value).lower() if isinstance(value, bool) else value
+def _start(plan: Values) -> str:
+    return f"<h2>Start with</h2><pre>{_text(chr(10).join(start_lines(plan)))}</pre>"

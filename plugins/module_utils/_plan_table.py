@@ -5,9 +5,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._sglang_options import TYPED_OPTIONS
+
 Values = t.Mapping[str, t.Any]
+
+_LABEL_WIDTH = 50
+_NOT_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
 def table(plan: Values, title: str = "") -> list[str]:
@@ -31,12 +38,24 @@ def table(plan: Values, title: str = "") -> list[str]:
     lines += _alternative_lines(plan["alternatives"])
     if plan["notes"]:
         lines += ["", *(f"  note: {text}" for text in plan["notes"])]
-    lines += [
-        "",
-        "  start with:",
-        *(f"    {name}: {str(value).lower() if isinstance(value, bool) else value}" for name, value in plan["resolved_args"].items()),
-    ]
+    lines += ["", "  start with:", *(f"    {line}" for line in start_lines(plan))]
     return lines
+
+
+def start_lines(plan: Values) -> list[str]:
+    """Return what an inventory says to start with this very plan, as YAML."""
+    args = dict(plan["resolved_args"])
+    lines = [f"sglang_server__tp_size: {args.pop('tp_size')}", "sglang_server__options:"]
+    lines += [f"  {name}: {_yaml(value)}" for name, value in args.items() if name not in TYPED_OPTIONS]
+    if plan["resolved_environment"]:
+        lines += ["sglang_server__environment:", *(f"  {name}: {json.dumps(value)}" for name, value in plan["resolved_environment"].items())]
+    return lines
+
+
+def _yaml(value: t.Any) -> str:
+    """JSON is YAML; words that can be nothing else stay as they are."""
+    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w./-]*", value) and value.lower() not in _NOT_WORDS
+    return str(value) if plain else json.dumps(value)
 
 
 def _names(plan: Values) -> str:
@@ -54,24 +73,19 @@ def _goal_lines(goal: Values | None) -> list[str]:
 def _rung_lines(rungs: t.Sequence[Values], chosen: int) -> list[str]:
     if len(rungs) < 2:
         return []
-    lines = ["", f"  {'rung':<62} {'verdict':<8} {'tokens':>9} {'requests':>8} {'lowest':>7}"]
-    for number, item in enumerate(rungs):
-        label = f"{'> ' if number == chosen else '  '}{number}: {item['name']}"
-        lines.append(
-            f"  {label[:62]:<62} {item['verdict']:<8} {item['max_total_num_tokens']:>9,} {item['max_running_requests']:>8} {item['low_point_gib']:>7.2f}"
-        )
-    return lines
+    return _compared("rung", [(f"{'> ' if number == chosen else '  '}{number}: {item['name']}", item, "") for number, item in enumerate(rungs)])
 
 
 def _alternative_lines(alternatives: t.Sequence[Values]) -> list[str]:
-    if not alternatives:
+    return _compared("alternative", [(item["label"], item, item["note"]) for item in alternatives])
+
+
+def _compared(head: str, rows: t.Sequence[tuple[str, Values, str]]) -> list[str]:
+    if not rows:
         return []
-    lines = ["", f"  {'alternative':<62} {'verdict':<8} {'tokens':>9} {'requests':>8} {'lowest':>7}"]
-    for item in alternatives:
-        lines.append(
-            f"  {item['label'][:62]:<62} {item['verdict']:<8} {item['max_total_num_tokens']:>9,} {item['max_running_requests']:>8} "
-            f"{item['low_point_gib']:>7.2f}"
-        )
-        if item["note"]:
-            lines.append(f"    {item['note']}")
+    width = max(_LABEL_WIDTH, *(len(label) for label, _item, _note in rows))
+    lines = ["", f"  {head:<{width}} {'verdict':<8} {'tokens':>9} {'requests':>8} {'lowest':>7}"]
+    for label, item, note in rows:
+        numbers = f"{item['max_total_num_tokens']:>9,} {item['max_running_requests']:>8} {item['low_point_gib']:>7.2f}"
+        lines += [f"  {label:<{width}} {item['verdict']:<8} {numbers}", *([f"    {note}"] if note else [])]
     return lines

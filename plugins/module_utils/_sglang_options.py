@@ -80,6 +80,9 @@ def rung_texts(text: str, profiles: t.Sequence[t.Mapping[str, t.Any]], options: 
         own = profile.get("options")
         if not isinstance(own, dict):
             raise KproError(f"profile {profile.get('name', '(without a name)')}", "it has no options", "Give it name and options")
+        if profile.get("goal") is not None:
+            reason = "its goal needs the memory plan, which was not made"
+            raise KproError(f"profile {profile.get('name')}", reason, "Set sglang_server__plan to required, or give options in place of the goal")
         lines = config_text(merged_options(options, own, version))
         texts.append(text.replace(OPTIONS_PLACEHOLDER, lines.rstrip("\n")))
     return texts

@@ -42,6 +42,9 @@ options:
         description: Engine options; null takes one away.
         type: dict
         required: true
+      goal:
+        description: What the rung has to reach, as O(goal). The rest of its options is searched.
+        type: dict
   environment:
     description: Variables of the engine's process. Those that decide about memory are read.
     type: dict
@@ -105,6 +108,35 @@ verdict:
   returned: always
   type: str
   sample: FAIL
+sglang_version:
+  description: The version that is planned.
+  returned: always
+  type: str
+  sample: 0.5.23
+weights_source:
+  description: Where RV(weights_gib) comes from, V(config), V(safetensors headers) or V(given).
+  returned: always
+  type: str
+state_mib_per_slot:
+  description: One slot of state on one GPU.
+  returned: always
+  type: float
+  sample: 73.41
+kv_bytes_per_token:
+  description: What a token takes in the cache of one GPU.
+  returned: always
+  type: int
+  sample: 32768
+draft:
+  description: Head for speculation on one GPU, as loaded and as it stays, and its cache. Empty without speculation.
+  returned: always
+  type: dict
+  sample: {loaded_gib: 2.82, stays_gib: 0.445, kv_gib: 0.34, counted: true}
+free_before_load_gib:
+  description: Free memory before loading, of the GPU with the least.
+  returned: always
+  type: float
+  sample: 46.9
 verified:
   description: Whether the rules of this version were read in its own code.
   returned: always
@@ -188,14 +220,16 @@ resolved_environment:
   type: dict
 rung:
   description: Number of the rung that is planned, V(0) for the first.
-  returned: if O(profiles) is given
+  returned: if O(profiles) or O(goal) is given
   type: int
 rungs:
-  description: A row for each rung, with its options resolved, and in C(passed_over) why it is not to be started.
-  returned: if O(profiles) is given
+  description:
+    - A row for each rung, with its options and environment resolved, and in C(passed_over) why it is not to be started.
+    - For O(goal) there is one row with what was found. The role C(sglang_server) renders the rows.
+  returned: if O(profiles) or O(goal) is given
   type: list
   elements: dict
-  sample: [{name: speculation, verdict: OK, max_total_num_tokens: 178472, max_running_requests: 8, passed_over: ""}]
+  sample: [{name: speculation, verdict: OK, max_total_num_tokens: 178472, max_running_requests: 8, environment: {}, passed_over: ""}]
 goal:
   description: Whether the goal is reached, and what was given up.
   returned: if O(goal) is given
@@ -228,7 +262,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._plan_compare import deviations, read
-from ansible_collections.kpro.llm.plugins.module_utils._plan_ladder import planned_ladder
+from ansible_collections.kpro.llm.plugins.module_utils._plan_ladder import goal_as_rung, planned_ladder
 from ansible_collections.kpro.llm.plugins.module_utils._plan_report import report
 from ansible_collections.kpro.llm.plugins.module_utils._plan_request import planned
 from ansible_collections.kpro.llm.plugins.module_utils._plan_table import table
@@ -238,13 +272,13 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_target import reque
 def argument_spec() -> dict[str, t.Any]:
     """Return the module's options."""
     gpu = {"total_mib": {"type": "int", "required": True}, "free_mib": {"type": "int"}, "name": {"type": "str", "default": ""}}
-    rung = {"name": {"type": "str", "required": True}, "options": {"type": "dict", "required": True}}
-    goal = {
+    goal: dict[str, t.Any] = {
         "context_tokens": {"type": "int", "no_log": False},
         "concurrent_requests": {"type": "int"},
         "speculation": {"type": "str", "choices": ["required", "preferred", "off"]},
         "prefix_cache": {"type": "bool"},
     }
+    rung = {"name": {"type": "str", "required": True}, "options": {"type": "dict", "required": True}, "goal": {"type": "dict", "options": goal}}
     return {
         "model_config": {"type": "dict"},
         "model_path": {"type": "path"},
@@ -267,9 +301,12 @@ def argument_spec() -> dict[str, t.Any]:
 
 def plan(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
     """Return the plan. Nothing is ever changed, so check mode makes no difference."""
-    goal = None if params["goal"] is None else {name: value for name, value in params["goal"].items() if value is not None}
-    request = request_of(params)
-    result = planned_ladder(request, params["profiles"]) if params["profiles"] else planned(request, goal)
+    request, goal = request_of(params), _without_gaps(params["goal"])
+    if params["profiles"]:
+        result = planned_ladder(request, [{**rung, "goal": _without_gaps(rung["goal"])} for rung in params["profiles"]])
+    else:
+        result = planned(request, goal)
+        result.update(goal_as_rung(result) if goal is not None else {})
     if params["log"] is not None:
         found = deviations(result, read(params["log"].splitlines()))
         result["deviations"] = [{**dataclasses.asdict(each), "warning": each.notable} for each in found]
@@ -278,6 +315,10 @@ def plan(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
         result["table"] = table(result, params["title"])
         result["html"] = report(result, params["title"])
     return {"changed": False, "warnings": result["notes"], **result}
+
+
+def _without_gaps(goal: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
+    return None if goal is None else {name: value for name, value in goal.items() if value is not None}
 
 
 def main() -> None:

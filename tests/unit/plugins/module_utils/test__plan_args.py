@@ -15,7 +15,7 @@ from plan_world import SEED, inputs, outcome, seed
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._plan_args import resolved_args
 from ansible_collections.kpro.llm.plugins.module_utils._plan_core import evaluate
-from ansible_collections.kpro.llm.plugins.module_utils._plan_options import options_of
+from ansible_collections.kpro.llm.plugins.module_utils._plan_options import Options, known_names, options_of
 
 DECIDING = {"mem_fraction_static", "max_running_requests", "mamba_ssm_dtype", "context_length", "chunked_prefill_size", "kv_cache_dtype", "tp_size"}
 
@@ -85,3 +85,42 @@ def test_resolved_options_are_all_known_to_the_version() -> None:
             options_of(resolved_args(found), version, found.inputs.rules)
         except KproError as error:
             pytest.fail(f"{version}: {error}")
+
+
+# A value of each option other than its default, with which an A6000 pair still starts.
+GIVEN: dict[str, t.Any] = {
+    "tp_size": 4, "dp_size": 2, "attn_dp_size": 2, "attn_cp_size": 2, "enable_dp_attention": True, "mem_fraction_static": 0.84, "context_length": 65536,
+    "max_running_requests": 3, "max_total_tokens": 100_000, "chunked_prefill_size": 2048, "max_prefill_tokens": 8192, "page_size": 64,
+    "kv_cache_dtype": "fp8_e4m3", "mamba_ssm_dtype": "bfloat16", "max_mamba_cache_size": 30, "mamba_full_memory_ratio": 1.5,
+    "mamba_radix_cache_strategy": "extra_buffer", "mamba_track_interval": 128, "disable_radix_cache": True, "disable_overlap_schedule": True,
+    "speculative_algorithm": "EAGLE", "speculative_num_steps": 2, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 3,
+    "cuda_graph_max_bs_decode": 4, "disable_cuda_graph": True, "disable_decode_cuda_graph": True, "disable_prefill_cuda_graph": True,
+    "disable_piecewise_cuda_graph": True, "enable_piecewise_cuda_graph": True, "enable_torch_compile": True, "enable_hierarchical_cache": True,
+    "enable_deterministic_inference": True, "language_only": True, "language_model_only": True, "linear_attn_backend": "flashinfer",
+    "attention_backend": "triton", "mm_feature_transport": "cuda_ipc", "quantization": "fp8",
+}  # fmt: skip
+
+
+def test_no_option_that_is_given_gets_lost() -> None:
+    names = {field.name for field in dataclasses.fields(Options)} - {"rest"}
+    assert set(GIVEN) == names
+    needs = {
+        "dp_size": {"enable_dp_attention": True},
+        "enable_dp_attention": {"dp_size": 2},
+        "enable_deterministic_inference": {"disable_radix_cache": True},
+        "speculative_num_steps": {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 3},
+        "speculative_eagle_topk": {"speculative_algorithm": "EAGLE", "speculative_num_steps": 3, "speculative_num_draft_tokens": 4},
+        "speculative_num_draft_tokens": {"speculative_algorithm": "EAGLE", "speculative_num_steps": 2},
+    }
+    for name in names:
+        version = next(version for version in ("0.5.23", "0.5.10.post1", "0.5.9") if name in known_names(version))
+        config = "qwen3.6-27b-fp8" if name == "quantization" else "qwen3.6-27b"
+        given = {"tp_size": 2, "mem_fraction_static": 0.85, **needs.get(name, {}), name: GIVEN[name]}
+        found = outcome(version, config, count=4, **given)
+        assert found.boots, name
+        assert resolved_args(found)[name] == GIVEN[name], name
+
+
+def test_slots_that_are_given_stay_given_where_the_start_fails() -> None:
+    found = outcome("0.5.23", tp_size=2, mem_fraction_static=0.85, max_mamba_cache_size=400)
+    assert not found.boots and resolved_args(found)["max_mamba_cache_size"] == 400

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import typing as t
 
 import pytest
@@ -14,7 +15,10 @@ from plan_world import CONFIGS, SEED, inputs, outcome
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._plan_core import Card, evaluate
 from ansible_collections.kpro.llm.plugins.module_utils._plan_model import model_of
+from ansible_collections.kpro.llm.plugins.module_utils._plan_options import known_names, options_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_request import Request, planned
+from ansible_collections.kpro.llm.plugins.module_utils._plan_unmodelled import OPTIONS
+from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import rules_of
 
 TWO = (Card(49140, 48691), Card(49140, 48691))
 
@@ -44,6 +48,29 @@ def plan_of(**request: t.Any) -> dict[str, t.Any]:
         ({"config": config(linear_key_head_dim="wide")}, ["linear_key_head_dim", "'wide'"]),
         ({"config": config(num_hidden_layers=0)}, ["num_hidden_layers", "0", "at least 1"]),
         ({"config": config(layer_types=["full_attention"])}, ["layer_types", "1 entries for 64 layers"]),
+        ({"config": config(layer_types=["sliding_attention"] * 64)}, ["layer_types", "'sliding_attention' for layer 0", "not modelled"]),
+        ({"config": config(layer_types=["full_attention", "linear_attention"] * 32)}, ["layer_types", "'full_attention' for layer 0"]),
+        ({"config": config(full_attention_interval=None)}, ["full_attention_interval", "missing"]),
+        ({"config": config(head_dim=None)}, ["head_dim", "missing"]),
+        ({"config": config(num_key_value_heads=None)}, ["num_key_value_heads", "missing"]),
+        ({"config": config(partial_rotary_factor=None)}, ["partial_rotary_factor", "missing"]),
+        ({"config": config(attn_output_gate="yes")}, ["attn_output_gate", "'yes'", "true or false"]),
+        ({"config": config(tie_word_embeddings=True)}, ["tie_word_embeddings", "true in one place"]),
+        ({"config": config(mtp_num_hidden_layers="one")}, ["mtp_num_hidden_layers", "'one'"]),
+        (
+            {"config": config(mtp_num_hidden_layers=2), "args": {"tp_size": 2, "speculative_algorithm": "NEXTN"}},
+            ["mtp_num_hidden_layers", "2", "more than one"],
+        ),
+        ({"config": config(rope_parameters={"factor": 4})}, ["rope_parameters", "not modelled"]),
+        ({"config": config(rope_scaling={"factor": "wide"})}, ["factor", "'wide'"]),
+        ({"config": config(rope_scaling=[4])}, ["rope_scaling", "[4]"]),
+        ({"config": {**config(), "text_config": "text"}}, ["m/config.json", "text_config", "'text'"]),
+        ({"config": {**config(), "vision_config": None}}, ["vision_config", "missing"]),
+        ({"config": {**config(), "vision_config": {"depth": 27}}}, ["m/config.json (vision_config)", "hidden_size", "missing"]),
+        ({"config": {**config(), "quantization_config": "fp8"}}, ["quantization_config", "'fp8'"]),
+        ({"config": {**config(), "quantization_config": {"quant_method": "fp8", "weight_block_size": 128}}}, ["weight_block_size", "128"]),
+        ({"config": {**CONFIGS["qwen3-30b-a3b"], "decoder_sparse_step": 2}}, ["decoder_sparse_step", "2", "not modelled"]),
+        ({"config": {**CONFIGS["qwen3-30b-a3b"], "mlp_only_layers": [0]}}, ["mlp_only_layers", "[0]"]),
         ({"config": config(partial_rotary_factor=3)}, ["partial_rotary_factor", "3"]),
         ({"config": config(mamba_ssm_dtype="int8")}, ["mamba_ssm_dtype", "int8"]),
         ({"config": config(dtype="float8")}, ["dtype", "float8"]),
@@ -68,6 +95,16 @@ def plan_of(**request: t.Any) -> dict[str, t.Any]:
         ({"args": {"tp_size": 2, "lora_paths": ["a=b"]}}, ["lora_paths", "not modelled"]),
         ({"args": {"tp_size": 2, "cpu_offload_gb": 8}}, ["cpu_offload_gb", "8"]),
         ({"args": {"tp_size": 2, "dp_size": 2}}, ["dp_size", "2"]),
+        ({"args": {"tp_size": 2, "dtype": "float32"}}, ["dtype", "'float32'", "not modelled"]),
+        ({"args": {"tp_size": 2, "attention_backend": "fa4"}}, ["attention_backend", "'fa4'", "not modelled"]),
+        ({"args": {"tp_size": 2, "base_gpu_id": 1}}, ["base_gpu_id", "1"]),
+        ({"args": {"tp_size": 2, "cuda_graph_bs_decode": [1, 2]}}, ["cuda_graph_bs_decode", "automatic mem_fraction_static", "Give mem_fraction_static"]),
+        ({"args": {"tp_size": 2, "enable_deterministic_inference": True}}, ["enable_deterministic_inference", "disable_radix_cache"]),
+        ({"environment": {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "1"}}, ["variable SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", "'1'", "not modelled"]),
+        ({"environment": {"SGLANG_VLM_CACHE_SIZE_MB": "much"}}, ["variable SGLANG_VLM_CACHE_SIZE_MB", "'much'"]),
+        ({"environment": {"SGLANG_MAMBA_CONV_DTYPE": "int8"}}, ["variable SGLANG_MAMBA_CONV_DTYPE", "'int8'"]),
+        ({"cards": (Card(122_000, 121_000, "NVIDIA GB10"),), "args": {}}, ["GPU NVIDIA GB10", "shares its memory", "not modelled"]),
+        ({"cards": (Card(196_608, 196_000, "AMD Instinct MI300X"),), "args": {}}, ["MI300X", "not modelled"]),
         ({"args": {"tp_size": 2, "quantization": "fp8"}}, ["quantization", "fp8", "full weights are allocated first"]),
         ({"version": "newest"}, ["sglang_version", "'newest'"]),
         ({"version": "0.5.8"}, ["0.5.8", "from 0.5.9 on"]),
@@ -85,6 +122,77 @@ def test_the_error_names_what_is_wrong(request_: dict[str, t.Any], words: list[s
         plan_of(**request_)
     for word in words:
         assert word in error.value.sentence
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_an_option_that_changes_the_memory_otherwise_is_refused_unless_it_changes_nothing(name: str) -> None:
+    version = next(version for version in ("0.5.23", "0.5.10.post1", "0.5.9") if name in known_names(version))
+    rules, _warnings = rules_of(version)
+    with pytest.raises(KproError, match=f"option {name}: the value 'other' changes the memory in a way that is not modelled") as error:
+        options_of({name: "other"}, version, rules)
+    assert "sglang_server__plan: off" in error.value.remedy
+    for neutral in OPTIONS[name]:
+        assert dict(options_of({name: neutral, "mem_fraction_static": 0.8}, version, rules).rest) == {name: neutral}
+
+
+def test_what_decides_the_automatic_fraction_is_taken_with_a_given_one() -> None:
+    options = inputs("0.5.23", tp_size=2, mem_fraction_static=0.8, cuda_graph_bs_decode=[1, 2]).options
+    assert dict(options.rest) == {"cuda_graph_bs_decode": [1, 2]}
+
+
+def test_pages_that_attention_forces_are_counted() -> None:
+    def page(**args: t.Any) -> int:
+        return outcome("0.5.23", tp_size=2, mem_fraction_static=0.85, **args).resolved.page
+
+    assert [page(attention_backend="trtllm_mha"), page(attention_backend="trtllm_mha", page_size=128), page(attention_backend="fa3")] == [64, 128, 1]
+    with pytest.raises(KproError, match="attention_backend: trtllm_mha changes prefix cache and page size"):
+        outcome("0.5.9", tp_size=2, mem_fraction_static=0.85, attention_backend="trtllm_mha")
+
+
+def test_a_quantised_checkpoint_that_keeps_more_in_16_bit_is_not_guessed() -> None:
+    usual = ["lm_head", "model.visual", "model.language_model.layers.0.linear_attn.in_proj_a", "model.language_model.layers.0.mlp.gate", "mtp.fc"]
+    made = copy.deepcopy(CONFIGS["qwen3.6-27b-fp8"])
+    made["quantization_config"]["modules_to_not_convert"] = usual
+    assert plan_of(config=made)["weights_gib"] == plan_of(config=CONFIGS["qwen3.6-27b-fp8"])["weights_gib"]
+    made["quantization_config"]["modules_to_not_convert"] = [*usual, "model.language_model.layers.3.self_attn"]
+    with pytest.raises(KproError, match=r"keeps 'model\.language_model\.layers\.3\.self_attn' in 16 bit"):
+        plan_of(config=made)
+    assert plan_of(config=made, weights_gib=15.0)["weights_gib"] == 15.0
+
+
+@pytest.mark.parametrize(
+    ("rope", "fields", "context"),
+    [
+        ({"rope_type": "yarn", "factor": 4.0}, {}, 4 * 40960),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}, {}, 40960),
+        ({"rope_type": "llama3", "factor": 8.0}, {}, 40960),
+        (None, {"max_sequence_length": 8192}, 8192),
+    ],
+)
+def test_the_longest_context_is_the_one_that_the_engine_derives(rope: t.Any, fields: dict[str, int], context: int) -> None:
+    assert model_of({**CONFIGS["qwen3-14b"], "rope_scaling": rope, **fields}).max_position == context
+
+
+def test_nonsense_ends_in_an_error_or_in_a_plan_and_never_in_a_traceback() -> None:
+    dice = random.Random(1)
+    odd: tuple[t.Any, ...] = (None, True, 0, -1, 3, 2**40, 0.5, float("nan"), "", "x", [], ["a"], {}, {"a": 1}, "auto")
+    verdicts = set()
+    for _number in range(600):
+        made = copy.deepcopy(CONFIGS[dice.choice(sorted(CONFIGS))])
+        for _times in range(dice.choice((0, 1, 1, 2))):
+            section = dice.choice([made, *(value for value in made.values() if isinstance(value, dict) and value)])
+            section[dice.choice([*section, "rope_scaling", "layer_types", "quantization_config"])] = copy.deepcopy(dice.choice(odd))
+        args = {
+            "tp_size": dice.choice((1, 2, 4)),
+            dice.choice([*sorted(OPTIONS), "page_size", "chunked_prefill_size", "mem_fraction_static"]): dice.choice(odd),
+        }
+        request = Request(made, "c", (), (Card(49140, 48691),) * 4, dice.choice(("0.5.9", "0.5.13", "0.5.23")), args)
+        goal = dice.choice((None, None, {"context_tokens": 8192, "speculation": dice.choice(("off", "preferred"))}))
+        try:
+            verdicts.add(planned(request, goal)["verdict"])
+        except KproError as error:
+            assert error.what and error.reason
+    assert "OK" in verdicts
 
 
 def test_options_may_come_as_text_as_ansible_gives_them() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 import pytest
@@ -15,6 +16,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_advice import advis
 from ansible_collections.kpro.llm.plugins.module_utils._plan_advisories import advisories_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_cause import cause_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_core import Inputs, Outcome, evaluate, leftovers
+from ansible_collections.kpro.llm.plugins.module_utils._plan_result import plan
 
 BASE = {"tp_size": 2, "mem_fraction_static": 0.85, "context_length": 65536}
 
@@ -76,6 +78,59 @@ def test_when_no_fraction_works_none_is_advised() -> None:
     # Weights and graphs together need more than the card has: below it fails at sizing, above it fails afterwards.
     found = seed(free_before_gib=32.0, max_running_requests=10)
     assert found.verdict == "FAIL" and "mem_fraction_static" not in {item.option for item in advise(found)}
+
+
+def test_where_both_errors_alternate_something_else_has_to_shrink() -> None:
+    result = plan(inputs(**SEED, free_before_gib=32.0, max_running_requests=10))
+    assert result["cause"]["direction"] == "reduce_demand"
+    words = re.search(r"no fraction works: up to ([\d.]+) the pools get too little, and from ([\d.]+) on too little is left", result["cause"]["message"])
+    assert words is not None
+    low, high = (seed(free_before_gib=32.0, max_running_requests=10, mem_fraction_static=float(words[number])) for number in (1, 2))
+    assert (low.stage, high.stage) == ("sizing", "pools")
+    assert result["advice"] and all(item["option"] != "mem_fraction_static" for item in result["advice"])
+
+
+def test_where_no_fraction_gives_context_and_slack_it_is_said_too() -> None:
+    result = plan(inputs("0.5.23", **{**BASE, "context_length": 262144}, max_mamba_cache_size=170))
+    assert result["verdict"] == "SHORT" and result["cause"]["direction"] == "reduce_demand"
+    assert "no other fraction gives both the context and enough slack" in result["cause"]["message"]
+    helped = plan(inputs("0.5.23", **{**BASE, "mem_fraction_static": 0.7, "context_length": 262144}))
+    assert helped["cause"]["direction"] == "raise_fraction_or_reduce_demand" and helped["advice"][0]["option"] == "mem_fraction_static"
+
+
+def test_a_lower_fraction_is_one_that_leaves_enough_if_there_is_one() -> None:
+    found = outcome("0.5.9", **{**SEED, "max_running_requests": 4, "mem_fraction_static": 0.97, "free_before_gib": 46.9})
+    lower = next(item for item in advise(found) if item.option == "mem_fraction_static")
+    assert lower.outcome.verdict == "OK" and lower.outcome.low_point_gib == pytest.approx(2.0, abs=0.06)
+
+
+def test_the_nearest_higher_fraction_is_found_although_more_memory_gives_more_slots() -> None:
+    args = {"tp_size": 1, "context_length": 65536, "speculative_algorithm": "NEXTN", "max_running_requests": 8}
+    found = outcome("0.5.23", "qwen3.6-27b-fp8", gpu="l40s", count=1, **args, mem_fraction_static=0.8)
+    higher = next(item for item in advise(found) if item.option == "mem_fraction_static")
+    good = [step for step in range(801, 951) if _verdict(found, step) == "OK"]
+    assert higher.outcome.verdict == "OK" and min(good) <= higher.after * 1000 <= min(good) + 7
+
+
+def _verdict(found: Outcome, step: int) -> str:
+    return evaluate(dataclasses.replace(found.inputs, options=dataclasses.replace(found.inputs.options, mem_fraction_static=step / 1000))).verdict
+
+
+def test_the_best_advice_comes_first() -> None:
+    for args in (SEED, {**SEED, "max_running_requests": 40}, {**SEED, "mem_fraction_static": 0.97, "max_running_requests": 4}):
+        verdicts = [item.outcome.verdict for item in advise(seed(**args))]
+        assert verdicts == sorted(verdicts, key=("OK", "SHORT", "RISK").index)
+
+
+def test_too_little_for_a_single_slot_is_said_in_so_many_words() -> None:
+    found = outcome("0.5.23", "qwen3.6-27b-fp8", gpu="l40s", count=1, mem_fraction_static=0.8, speculative_algorithm="NEXTN")
+    cause = cause_of(found)
+    assert cause is not None and cause.message.endswith("too little for one slot of state of 146.8 MiB and its 4 copies for draft tokens")
+
+
+def test_an_unbalanced_start_goes_on_where_the_engine_is_told_not_to_check() -> None:
+    start = with_free(inputs("0.5.23", **BASE, environment={"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}), 40_691, 48_691)
+    assert evaluate(start).boots and evaluate(dataclasses.replace(start, environment=())).stage == "start"
 
 
 def test_a_process_on_one_card_is_named_with_card_and_size() -> None:

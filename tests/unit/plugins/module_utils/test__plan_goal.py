@@ -83,6 +83,23 @@ def test_an_eight_bit_cache_is_tried_only_where_the_card_computes_it() -> None:
     assert dtypes("a6000") == {"auto"} and dtypes("l40s") == {"auto", "fp8_e4m3"}
 
 
+def test_cards_as_the_driver_names_them_are_known_by_their_generation() -> None:
+    start = inputs("0.5.23", "qwen3-14b", gpu="h100", count=1)
+    named = dataclasses.replace(start, cards=(dataclasses.replace(start.cards[0], name="H100 80GB HBM3"),))
+    assert {choice.outcome.resolved.kv_dtype for choice in search(goal_of({"context_tokens": 32768}, named), named)} == {"auto", "fp8_e4m3"}
+
+
+def test_a_division_that_is_given_is_kept_and_another_is_searched() -> None:
+    goal = {"context_tokens": 8192}
+    assert sought(goal, config="qwen3-14b", tp_size=1)["resolved_args"]["tp_size"] == 1
+    assert sought(goal, config="qwen3-14b")["resolved_args"]["tp_size"] == 2
+
+
+def test_what_was_given_up_is_among_the_notes() -> None:
+    result = sought({"context_tokens": 262144, "concurrent_requests": 32, "speculation": "off"})
+    assert result["notes"][-1] == f"given up for the goal: {result['goal']['given_up'][0]}"
+
+
 def test_given_options_are_kept() -> None:
     result = sought({"context_tokens": 32768, "speculation": "preferred"}, mem_fraction_static=0.8, mamba_ssm_dtype="bfloat16", tool_call_parser="qwen3_coder")
     assert result["resolved_args"]["mem_fraction_static"] == 0.8 and result["resolved_args"]["mamba_ssm_dtype"] == "bfloat16"

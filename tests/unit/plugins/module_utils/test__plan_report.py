@@ -4,17 +4,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import re
 
 import pytest
-from plan_world import SEED, inputs
+import yaml
+from plan_world import CONFIGS, SEED, inputs
 
 from ansible_collections.kpro.llm.plugins.module_utils._plan_compare import deviations, read
+from ansible_collections.kpro.llm.plugins.module_utils._plan_ladder import planned_ladder
 from ansible_collections.kpro.llm.plugins.module_utils._plan_models import PROFILES, config_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_report import report
+from ansible_collections.kpro.llm.plugins.module_utils._plan_request import Request
 from ansible_collections.kpro.llm.plugins.module_utils._plan_result import plan
-from ansible_collections.kpro.llm.plugins.module_utils._plan_table import table
+from ansible_collections.kpro.llm.plugins.module_utils._plan_table import start_lines, table
 
 FAILED = plan(inputs(**SEED, free_before_gib=46.9))
 GOOD = plan(inputs("0.5.23"), {"context_tokens": 65536, "concurrent_requests": 8, "speculation": "required"})
@@ -67,6 +71,38 @@ def test_the_bars_add_up_to_the_card() -> None:
     first = re.search(r"<div class='bar'>(.*?)</div>", page)
     assert first and sum(float(width) for width in re.findall(r"width:([\d.]+)%", first[1])) == pytest.approx(100, abs=0.1)
     assert page.count("class='gpu'") == 2
+
+
+def test_each_gpu_has_a_bar_of_its_own_with_what_something_else_holds() -> None:
+    start = inputs("0.5.23", tp_size=2, mem_fraction_static=0.85, context_length=65536)
+    cards = tuple(dataclasses.replace(card, free_mib=free) for card, free in zip(start.cards, (48_691, 44_691), strict=True))
+    result = plan(dataclasses.replace(start, cards=cards))
+    bars = [{part["name"]: part["gib"] for part in gpu["parts"]} for gpu in result["gpus"]]
+    assert "something else" not in bars[0] and bars[1]["something else"] == pytest.approx(4000 / 1024, abs=0.01)
+    assert bars[0]["slack"] - bars[1]["slack"] == pytest.approx(4000 / 1024, abs=0.01)
+    assert {name: bars[0][name] for name in ("weights", "state", "cache")} == {name: bars[1][name] for name in ("weights", "state", "cache")}
+    assert "<li><i class='foreign'></i>something else</li>" in report(result)
+
+
+def test_what_to_start_with_is_yaml_for_the_inventory_and_nothing_of_it_is_lost() -> None:
+    start = inputs("0.5.10.post1", tp_size=2, json_model_override_args="{}", tool_call_parser="qwen3_coder")
+    result = plan(start, {"context_tokens": 65536, "concurrent_requests": 8, "speculation": "required", "prefix_cache": True})
+    lines = start_lines(result)
+    read_back = yaml.safe_load("\n".join(lines))
+    assert {"tp_size": read_back["sglang_server__tp_size"], **read_back["sglang_server__options"]} == result["resolved_args"]
+    assert read_back["sglang_server__environment"] == result["resolved_environment"] == {"SGLANG_ENABLE_SPEC_V2": "1"}
+    assert "\n".join(lines) in html.unescape(report(result)) and "\n".join(f"    {line}" for line in lines) in "\n".join(table(result))
+
+
+LADDER = [{"name": "as it was", "options": {}}, {"name": "eight requests " * 6, "options": {"max_running_requests": 8}}]
+
+
+def test_page_and_table_show_the_ladder_with_whole_names() -> None:
+    result = planned_ladder(Request(CONFIGS["qwen3.6-27b"], "m", (), inputs().cards, "0.5.9", SEED), LADDER)
+    page, lines = report(result), table(result)
+    assert "Fallback ladder" in page and "passed over: speculation reserves 4 copies" in page and "(planned here)" in page
+    assert any(line.startswith(f"  > 1: {LADDER[1]['name']} OK ") for line in lines)
+    assert "Fallback ladder" not in report(GOOD)
 
 
 def test_alternatives_stand_side_by_side() -> None:

@@ -16,6 +16,9 @@ import yaml
 from sglang_standins import Ended, run_module
 
 from ansible_collections.kpro.llm.plugins.doc_fragments import plan_inputs
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._plan_target import check_system
+from ansible_collections.kpro.llm.plugins.module_utils._sglang_options import rung_texts
 from ansible_collections.kpro.llm.plugins.modules import sglang_plan
 
 SEED: dict[str, t.Any] = {
@@ -132,6 +135,7 @@ def test_a_log_is_held_against_the_plan() -> None:
         ({"args": {"mem_fraction_statik": 0.8}}, "mem_fraction_static"),
         ({"args": {"mem_fraction_static": 1.5}}, "outside (0, 1)"),
         ({"gpu_type": "voodoo2"}, "voodoo2"),
+        ({"gpu_count": 0}, "option gpu_count: the value 0"),
         ({"model_profile": "gpt-2"}, "no profile 'gpt-2'"),
         ({"model_config": {"architectures": ["Nope"]}, "model_profile": None}, "option model_config"),
         ({"gpus": [{"total_mib": 100, "free_mib": 200}] * 2, "gpu_type": None}, "free_mib 200"),
@@ -152,8 +156,53 @@ def test_options_and_documentation_agree() -> None:
     assert set(documented["goal"]["suboptions"]) == set(spec["goal"]["options"])
     result = plan(gpu_type="a6000", gpu_count=2, report=True, log="", goal={}).result
     result |= plan(gpu_type="a6000", gpu_count=2, profiles=[{"name": "plain", "options": {}}]).result
+    assert set(documented["profiles"]["suboptions"]) == set(spec["profiles"]["options"])
     returned = set(yaml.safe_load(sglang_plan.RETURN))
-    assert returned <= set(result)
+    assert returned == set(result) - {"changed", "warnings", "invocation"}
+
+
+def test_a_goal_is_something_that_the_service_can_render() -> None:
+    goal = {"context_tokens": 65536, "concurrent_requests": 8, "speculation": "required", "prefix_cache": True}
+    result = plan(sglang_version="0.5.10.post1", args={}, gpu_type="a6000", gpu_count=2, goal=goal).result
+    row = result["rungs"][result["rung"]]
+    assert row["environment"] == {"SGLANG_ENABLE_SPEC_V2": "1"} and not row["passed_over"]
+    assert "tp_size" not in row["options"] and row["options"]["max_running_requests"] == 8
+    text = rung_texts("tp-size: 2\n@KPRO_OPTIONS@\n", result["rungs"], {}, "0.5.10.post1")[0]
+    assert "mem-fraction-static: " in text and "max-mamba-cache-size: 40" in text and "mamba-ssm-dtype: " in text
+
+
+def test_a_rung_may_have_a_goal() -> None:
+    rungs = [
+        {"name": "eight", "options": {"mamba_ssm_dtype": "float32"}, "goal": {"context_tokens": 65536, "concurrent_requests": 8, "speculation": "required"}}
+    ]
+    result = plan(sglang_version="0.5.23", args={"tp_size": 2}, gpu_type="a6000", gpu_count=2, profiles=[*rungs, {"name": "plain", "options": {}}]).result
+    assert result["rung"] == 0 and result["goal"]["satisfied"]
+    assert (result["rungs"][0]["options"]["max_running_requests"], result["rungs"][0]["options"]["speculative_algorithm"]) == (8, "NEXTN")
+    assert "speculative_algorithm" not in result["rungs"][1]["options"]
+    with pytest.raises(KproError, match="its goal needs the memory plan"):
+        rung_texts("@KPRO_OPTIONS@", rungs, {}, "0.5.23")
+
+
+def test_an_error_that_is_no_rungs_is_not_put_down_to_one() -> None:
+    for options, words in (({"sglang_version": "abc"}, "option sglang_version: 'abc'"), ({"gpu_count": 1}, "option tp_size: tp_size is 2")):
+        ended = plan(**{"gpu_type": "a6000", "gpu_count": 2, "profiles": LADDER, **options})
+        assert ended.rc == 1 and ended.result["msg"].startswith(words)
+
+
+def test_a_card_whose_memory_the_driver_does_not_tell_is_not_guessed(cards: t.Callable[..., None], tmp_path: Path) -> None:
+    cards(48_691)
+    program = tmp_path / "nvidia-smi"
+    program.write_text(program.read_text(encoding="utf-8").replace(", 48691, ", ", [N/A], "), encoding="utf-8")
+    ended = plan(args={})
+    assert ended.rc == 1 and "GPU 0 of the target: the driver does not tell its free_mib" in ended.result["msg"]
+
+
+@pytest.mark.parametrize("kernel", ["5.15.167.4-microsoft-standard-WSL2", "6.1.0-18-amd64"])
+def test_memory_that_the_system_hides_is_not_counted_on(kernel: str) -> None:
+    if "microsoft" not in kernel:
+        return check_system(kernel)
+    with pytest.raises(KproError, match="WSL holds back memory"):
+        check_system(kernel)
 
 
 LADDER = [
