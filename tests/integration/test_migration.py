@@ -1,7 +1,10 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Moves of the deployment between two nodes, with the real engine on the CPU: apart, in a cluster, from a node that is gone, and interrupted."""
+"""Moves of the deployment between two nodes: apart, in a cluster, from a node that is gone, and interrupted.
+
+On lane cu13 with the light engine, a stand-in, which starts within a second; molecule's scenario `migrate` moves the real one.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
+import light_deployment as light
 import prepared_nodes
 import two_nodes
 from two_nodes import VMID, LinkedNode, Pair, eventually
 
 pytestmark = pytest.mark.skipif("KPRO_TEST_EVERYTHING" not in os.environ, reason="bin/test --all")
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
-KNOWN_ANSWER = "Hello from the tiny test model"
+KNOWN_ANSWER = light.ANSWER
 ADDRESS = {"kpro6": f"10.77.0.{VMID}", "kpro5": prepared_nodes.NEW_ADDRESS}
 CLIENT = (Path(__file__).parent / "migration" / "client.py").read_text(encoding="utf-8")
 LOG = "/run/client.jsonl"
@@ -38,9 +42,8 @@ UNCHANGED = re.compile(r"^(?:kpro\d|qwen)\S*\s+: ok=\d+\s+changed=(\d+)\s+unreac
 
 @contextlib.contextmanager
 def prepared(prefix: str, folder: Path, *, cluster: bool = False) -> Iterator[Pair]:
-    pair = prepared_nodes.start(f"{prefix}{WORKER}", folder, cluster=cluster)
+    pair = light.start(f"{prefix}{WORKER}", folder, cluster=cluster)
     try:
-        pair.write_inventory(gpu_container__network=prepared_nodes.NEW_NETWORK)
         assert eventually(lambda: answer(pair.old), STARTED_S), "the old node serves"
         yield pair
     finally:
@@ -116,9 +119,9 @@ def test_between_separate_nodes_the_old_one_answers_until_the_new_one_does(tmp_p
         assert (left["state"], left.get("onboot", "0")) == ("stopped", "0")
         assert_no_key_is_left(pair)
 
-        # The weights came from the old node; the hub was only asked what belongs to the commit.
-        fetched = [row for row in new.hub_requests()[asked_before:] if "/resolve/" in str(row) and "safetensors" in str(row)]
-        assert not fetched, fetched
+        # Model and wheels came from the old node.
+        asked = [str(row["path"]) for row in new.hub_requests()[asked_before:]]
+        assert not [path for path in asked if "kpro/tiny-qwen3_5" in path or path.endswith(".whl")], asked
 
         # One switch and no wrong answer.
         assert eventually(lambda: good(seen_by_the_client(pair))[-1]["address"] == ADDRESS["kpro5"])

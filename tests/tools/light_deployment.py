@@ -19,12 +19,13 @@ import sys
 import tempfile
 import typing as t
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import layers
 import prepared_nodes
 import two_nodes
-from two_nodes import OLD, Kind, LinkedNode, Pair
+from two_nodes import NEW, OLD, Kind, LinkedNode, Pair
 
 from plain_node import ROOT, SANDBOX
 
@@ -86,10 +87,24 @@ def publish(node: LinkedNode) -> None:
 
 
 def deployed(host: str = OLD, suite: str = "bookworm", kind: Kind = two_nodes.OLD_KIND) -> str:
-    """Return the name of the layer of a node that serves (once it has booted), made first if it is not there."""
+    """Return the name of the layer of a node, made first if it is not there: kpro6 serves (once it has booted), kpro5 has its driver."""
     recipe = hashlib.sha256(inspect.getsource(sys.modules[__name__]).encode() + wheel()).hexdigest()[:12]
     content = f"{prepared_nodes.content_key(suite, kind)}-{recipe}"
     return layers.made(f"light-{host}", content, lambda name: _provision(name, host, suite, kind))
+
+
+def start(prefix: str, folder: Path, *, cluster: bool = False, old: Kind = two_nodes.OLD_KIND, new: Kind = two_nodes.NEW_KIND) -> Pair:
+    """Start a pair whose kpro6 serves from container 129 (once it has booted) and whose kpro5 has its driver; two_nodes.stop ends it.
+
+    The inventory names kpro5, with an address of its own, as both containers run for a while.
+    """
+    with ThreadPoolExecutor(2) as pool:
+        old_layer, new_layer = pool.map(lambda job: deployed(*job), ((OLD, "bookworm", old), (NEW, "trixie", new)))
+    old, new = dataclasses.replace(old, layer=old_layer), dataclasses.replace(new, layer=new_layer)
+    pair = two_nodes.start(prefix, folder, cluster=cluster, old=old, new=new)
+    prepared_nodes.write_models_lock(pair)
+    pair.write_inventory(**variables(folder, gpu_container__network=prepared_nodes.NEW_NETWORK))
+    return pair
 
 
 def _provision(name: str, host: str, suite: str, kind: Kind) -> None:
@@ -98,7 +113,7 @@ def _provision(name: str, host: str, suite: str, kind: Kind) -> None:
         publish(node)
         pair = Pair("", node, node, Path(folder))
         pair.write_inventory(host, (), **variables(Path(folder)))
-        pair.playbook("deploy_qwen")
+        pair.playbook("deploy_qwen", *(["--tags", "node"] if host == NEW else []))
         node.run(f"truncate -s 0 {two_nodes.HUB_LOG} 2>/dev/null || true")
 
 

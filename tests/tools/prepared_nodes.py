@@ -12,6 +12,7 @@ import dataclasses
 import fcntl
 import hashlib
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -38,7 +39,15 @@ def start(prefix: str, folder: Path, *, cluster: bool = False, old: Kind = two_n
     with ThreadPoolExecutor(2) as pool:
         old_layer, new_layer = pool.map(lambda job: _layer(*job), ((OLD, "bookworm", old), (NEW, "trixie", new)))
     old, new = dataclasses.replace(old, layer=old_layer), dataclasses.replace(new, layer=new_layer)
-    return two_nodes.start(prefix, folder, cluster=cluster, old=old, new=new)
+    pair = two_nodes.start(prefix, folder, cluster=cluster, old=old, new=new)
+    write_models_lock(pair)
+    return pair
+
+
+def write_models_lock(pair: Pair) -> None:
+    """Write the commit of the model beside the inventory, as the deployment of the old node has left it."""
+    commit = json.loads(pair.old.run("cat /srv/models/*/.kpro-manifest.json"))["commit"]
+    (pair.folder / "models.txt").write_text(f"kpro/tiny-qwen3_5 main {commit}\n", encoding="utf-8")
 
 
 def content_key(suite: str, kind: Kind) -> str:
