@@ -13,7 +13,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._ladder import Memory, me
 from ansible_collections.kpro.llm.plugins.module_utils._service_files import api_key, given_texts, wanted_service
 from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServicePresent, ServiceWanted
 from ansible_collections.kpro.llm.plugins.module_utils._service_state import ServiceState, good_texts
-from ansible_collections.kpro.llm.plugins.module_utils._service_text import texts_digest
+from ansible_collections.kpro.llm.plugins.module_utils._service_text import environment_of, texts_digest
 
 ROLLED_BACK = -1
 
@@ -85,9 +85,17 @@ def _after_loss(params: t.Mapping[str, t.Any], state: ServiceState, choice: Choi
     if rung is not None:
         return dataclasses.replace(choice, rung=rung, memory=memory)
     good = state.good()
-    if not good or good.get("digest") == lost.get("digest"):
-        raise KproError(params["unit"], f"the start was lost and there is no other configuration to run: {cause}", str(lost.get("remedy", "")))
+    elsewhere = bool(good) and _of_other_hardware(good_texts(good), params)
+    if not good or elsewhere or good.get("digest") == lost.get("digest"):
+        why = " (the last good one was for other GPUs or another driver)" if elsewhere else ""
+        raise KproError(params["unit"], f"the start was lost and there is no other configuration to run{why}: {cause}", str(lost.get("remedy", "")))
     return _restored(good, dataclasses.replace(choice, rung=ROLLED_BACK, memory=memory))
+
+
+def _of_other_hardware(texts: t.Mapping[str, str], params: t.Mapping[str, t.Any]) -> bool:
+    """Tell whether a configuration names other GPUs or another driver than those at hand, so that its gate would refuse it."""
+    then, now = environment_of(texts.get("environment", "")), environment_of(params["environment_text"] or "")
+    return any(name in then and then[name] != now.get(name) for name in ("CUDA_VISIBLE_DEVICES", "KPRO_DRIVER_VERSION"))
 
 
 def _restored(good: dict[str, t.Any], choice: Choice) -> Choice:

@@ -287,6 +287,19 @@ def test_a_good_configuration_that_is_lost_is_not_restored_over_itself(options: 
     assert service(options, lost=lost(good, "gpu_occupied")).rc == 1
 
 
+@pytest.mark.parametrize("now", ["CUDA_VISIBLE_DEVICES=GPU-bb\nKPRO_DRIVER_VERSION=580.1\n", 'CUDA_VISIBLE_DEVICES=GPU-aa\nKPRO_DRIVER_VERSION="590.2"\n'])
+def test_a_good_configuration_of_other_hardware_is_not_restored(options: dict[str, t.Any], unit: StandinUnit, now: str) -> None:
+    there = {**options, "environment_text": 'CUDA_VISIBLE_DEVICES=GPU-aa\nKPRO_DRIVER_VERSION="580.1"\n'}
+    keep = service(there).result["keep"]
+    texts = {role: Path(path).read_text(encoding="utf-8") for role, path in keep["files"].items()}
+    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [], 0, keep["names"])
+    here = {**options, "environment_text": now}
+    ended = service(here, lost=lost(service(here), "model_type_unknown"))
+    assert ended.rc == 1 and "no other configuration to run (the last good one was for other GPUs or another driver)" in ended.result["msg"]
+    again = {**there, "config_text": SMALL}
+    assert service(again, lost=lost(service(again), "model_type_unknown")).result["rung"] == -1
+
+
 def test_a_rung_that_the_plan_refuses_is_passed_over(options: dict[str, t.Any], unit: StandinUnit) -> None:
     ended = service({**options, "fallback_config_texts": [SMALL], "unfit": {"0": "state of 48 requests"}})
     assert ended.result["rung"] == 1 and "1024" in config(options)
