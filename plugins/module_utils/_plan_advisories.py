@@ -52,7 +52,7 @@ ADVISORIES: tuple[Advisory, ...] = (
     Advisory(
         "extra_buffer with speculation needs SGLANG_ENABLE_SPEC_V2=1 in the engine's environment",
         "the engine's own message",
-        until="0.5.12",
+        until="0.5.11",
         needs=("spec_extra_buffer",),
     ),
 )

@@ -128,6 +128,8 @@ def _cache_shape(options: Options, model: Model, environment: t.Mapping[str, t.A
 def _page(options: Options, model: Model, rules: Rules) -> int:
     """Tokens of a page; trtllm_mha takes only some sizes (_mla_backend_page_constraints; server_args.py:1893-1908 in 0.5.9)."""
     page = options.page_size or 1
+    if rules.no_buffer_page_one and model.linear and not options.disable_radix_cache and options.mamba_radix_cache_strategy in ("auto", "no_buffer"):
+        page = 1
     if options.attention_backend != "trtllm_mha":
         return page
     if model.linear and rules.auto_strategy == "no_buffer":
@@ -213,7 +215,7 @@ def _auto_fraction(options: Options, model: Model, card_mib: int, rules: Rules, 
     if model.kind == LATENT:
         raise KproError("option mem_fraction_static", "the automatic value is not modelled for latent attention", "Give the fraction")
     groups = attention_dp(options)
-    decode_off = rules.prefill_graphs == "all" and (options.disable_cuda_graph or options.disable_decode_cuda_graph)
+    decode_off = not rules.idle_graphs_reserved and (options.disable_cuda_graph or options.disable_decode_cuda_graph)
     reserve = 512.0 + 1.5 * max(chunk if chunk > 0 else options.max_prefill_tokens, 2048) + 128.0 * options.tp_size
     reserve += 0 if decode_off else 2 * batch
     if options.enable_dp_attention or groups > 1:
@@ -301,6 +303,8 @@ def _cache_before_14(
 ) -> tuple[str, bool, bool]:
     strategy = "no_buffer" if options.mamba_radix_cache_strategy == "auto" else options.mamba_radix_cache_strategy
     if strategy != "no_buffer":
+        if strategy == "extra_buffer_lazy" and (rules.lazy_buffer == "never" or algorithm):
+            refusals.append(f"extra_buffer_lazy is not taken{' with speculation' if rules.lazy_buffer != 'never' else ''} in this version: give extra_buffer")
         _check_tracking(options, refusals)
         if not radix and not rules.extra_buffer_without_radix:
             refusals.append(f"{strategy} refuses disable_radix_cache in this version: give no_buffer")

@@ -3,9 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What SGLang's memory rules are in which version, as data. PRIVATE: for use in kpro.llm only.
 
-Read in the published wheels 0.5.9, 0.5.10.post1, 0.5.12, 0.5.13, 0.5.14, 0.5.17, 0.5.20, 0.5.22 and 0.5.23; the releases between
-them follow the entry before, with the changes that facts about 0.5.15, 0.5.18 and 0.5.19 report. tests/differential holds the
-pinned ones to the engine's own code.
+Read in the published wheels: 0.5.9, 0.5.10.post1 and 0.5.23 whole; of 0.5.10 to 0.5.22 what each release changes in the functions that size
+the pools and choose the settings. tests/differential holds the pinned ones to the engine's own code.
 """
 
 from __future__ import annotations
@@ -43,6 +42,9 @@ class Rules:
     :param request_limit: how a given limit is bounded: ``none``, ``estimate`` (2048 to 4096) or ``tokens`` (half the tokens).
     :param half_token_default: whether requests without a limit are bounded by half the tokens.
     :param estimate_before_cap: whether requests are estimated from the tokens before max_total_tokens and the page size.
+    :param no_buffer_page_one: whether no_buffer with the prefix cache sets the page size to 1 (later releases refuse another).
+    :param lazy_buffer: where extra_buffer_lazy is taken: ``never``, ``without_speculation`` or ``always``.
+    :param idle_graphs_reserved: whether the automatic fraction leaves memory for decode graphs that are switched off.
     :param loader_garbage: whether temporaries of the weight loader can still count as used when the pools are sized.
     :param limit_at_least_one: whether each data-parallel group keeps a limit of at least one request.
     :param spec_limit_divided_again: whether speculation with attention data parallelism bounds the requests by group.
@@ -76,6 +78,9 @@ class Rules:
     extra_buffer_without_radix: bool = True
     strategy_option: str = "mamba_radix_cache_strategy"
     graph_option: str = "cuda_graph_max_bs_decode"
+    no_buffer_page_one: bool = False
+    lazy_buffer: str = "never"
+    idle_graphs_reserved: bool = True
     loader_garbage: bool = True
     limit_at_least_one: bool = False
     spec_limit_divided_again: bool = False
@@ -110,10 +115,18 @@ _V10 = dataclasses.replace(
     spec_limit_divided_again=False,
     extra_buffer_without_radix=False,
 )
-_V12 = dataclasses.replace(_V10, first="0.5.12", spec_overlap_default=True, spec_decides_overlap=False, spec_branches_need_no_overlap=True)
+_V11 = dataclasses.replace(
+    _V10,
+    first="0.5.11",
+    spec_overlap_default=True,
+    spec_decides_overlap=False,
+    spec_branches_need_no_overlap=True,
+    no_buffer_page_one=True,
+)
 _V13 = dataclasses.replace(
-    _V12,
+    _V11,
     first="0.5.13",
+    lazy_buffer="without_speculation",
     copies="joint",
     state_error=True,
     prefill_graphs="dense_spec",
@@ -130,15 +143,18 @@ _V14 = dataclasses.replace(
     extra_buffer_without_radix=True,
     strategy_option="mamba_radix_cache_strategy",
     graph_option="cuda_graph_max_bs_decode",
+    no_buffer_page_one=False,
+    lazy_buffer="always",
 )
-_V17 = dataclasses.replace(_V14, first="0.5.17", padding=1, prefill_graphs="all", prefill_graph_context_cap=False)
+_V15 = dataclasses.replace(_V14, first="0.5.15", idle_graphs_reserved=False)
+_V17 = dataclasses.replace(_V15, first="0.5.17", padding=1, prefill_graphs="all", prefill_graph_context_cap=False)
 _V18 = dataclasses.replace(_V17, first="0.5.18", multimodal_mib=100)
 _V19 = dataclasses.replace(_V18, first="0.5.19", loader_garbage=False)
 _V20 = dataclasses.replace(_V19, first="0.5.20", tiers=_TIERS_NEW)
 _V22 = dataclasses.replace(_V20, first="0.5.22", graph_capped_by_requests=True)
 _V23 = dataclasses.replace(_V22, first="0.5.23", limit_at_least_one=True)
 
-TABLE: tuple[Rules, ...] = (_V9, _V10, _V12, _V13, _V14, _V17, _V18, _V19, _V20, _V22, _V23)
+TABLE: tuple[Rules, ...] = (_V9, _V10, _V11, _V13, _V14, _V15, _V17, _V18, _V19, _V20, _V22, _V23)
 NEWEST = "0.5.23"
 OLDEST_HYBRID = "0.5.9"
 

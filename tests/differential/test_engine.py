@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
+import random
+import types
+import typing as t
+
 import pytest
+import stubs
 from cases import Answer, Case
 from compare import compare
 from planner import answer
 from wheels import PINNED, fetch_pinned
 
+from ansible_collections.kpro.llm.plugins.module_utils._plan_model import model_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_option_names import BY_VERSION
 
 STARTS = 4000
@@ -31,6 +37,31 @@ def test_a_changed_rule_would_be_noticed(version: str) -> None:
         return plan if plan.tokens is None or plan.tokens % 300 else Answer(**{**plan.__dict__, "tokens": plan.tokens - 1})
 
     assert compare(fetch_pinned(version), 600, one_slot_off).differences
+
+
+@pytest.mark.parametrize("version", sorted(PINNED))
+def test_the_longest_context_is_the_one_that_the_engine_derives(version: str) -> None:
+    path = "utils/hf_transformers/common.py" if version == "0.5.23" else "utils/hf_transformers_utils.py"
+    names = stubs.define(stubs.namespace(), fetch_pinned(version).nodes(path, ["CONTEXT_LENGTH_KEYS", "get_context_length"]))
+    dice = random.Random(version)
+    for _number in range(500):
+        config = {**_DENSE, "max_position_embeddings": dice.choice((2048, 32768, 131072))}
+        if dice.random() < 0.3:
+            config[dice.choice(("max_sequence_length", "seq_length", "max_seq_len", "model_max_length"))] = dice.choice((None, 1024, 65536))
+        if dice.random() < 0.7:
+            rope: dict[str, t.Any] = {"factor": dice.choice((1.0, 2.0, 4.0)), "rope_type": dice.choice(("yarn", "linear", "llama3"))}
+            config["rope_scaling"] = rope | ({"original_max_position_embeddings": 8192} if dice.random() < 0.3 else {})
+        assert model_of(config).max_position == names["get_context_length"](types.SimpleNamespace(**config)), config
+
+
+_DENSE: dict[str, t.Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 1024,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "intermediate_size": 2048,
+    "vocab_size": 32000,
+}
 
 
 @pytest.mark.parametrize(("version", "family"), [("0.5.9", "0.5.9"), ("0.5.10.post1", "0.5.10"), ("0.5.23", "0.5.23")])

@@ -176,6 +176,16 @@ def test_known_faults_of_a_version_are_said() -> None:
     assert not any("FP8" in text for text in advisories_of(outcome("0.5.23", "qwen3.6-27b-fp8", gpu="h100", **BASE)))
 
 
+def test_rules_change_at_the_release_that_changed_them() -> None:
+    lazy = {**BASE, "mamba_radix_cache_strategy": "extra_buffer_lazy"}
+    assert [kind(outcome(version, **lazy))[0] for version in ("0.5.12", "0.5.13", "0.5.14")] == ["options_refused", "", ""]
+    speculating = {**lazy, **{name: value for name, value in SEED.items() if name.startswith("spec")}, "max_running_requests": 4}
+    assert [kind(outcome(version, **speculating))[0] for version in ("0.5.13", "0.5.14")] == ["options_refused", ""]
+    assert [outcome(version, **BASE, page_size=64).resolved.page for version in ("0.5.9", "0.5.10.post1", "0.5.11", "0.5.13", "0.5.14")] == [64, 64, 1, 1, 64]
+    automatic = {"tp_size": 2, "disable_cuda_graph": True, "chunked_prefill_size": 4096}
+    assert outcome("0.5.15", **automatic).resolved.fraction > outcome("0.5.14", **automatic).resolved.fraction
+
+
 def test_settings_that_the_engine_chooses_are_said() -> None:
     notes = " ".join(seed().resolved.notes)
     assert "max_running_requests is set to 48" in notes and "prefix cache is switched off" in notes

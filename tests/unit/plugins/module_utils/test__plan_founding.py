@@ -93,7 +93,7 @@ def test_extra_buffer_with_48_requests_leaves_none() -> None:
     assert found.sizing.failure == "no_requests" and found.sizing.slots == 3 and cause is not None and cause.kind == "slots_too_few"
 
 
-@pytest.mark.parametrize("version", ["0.5.10.post1", "0.5.12", "0.5.13"])
+@pytest.mark.parametrize("version", ["0.5.10.post1", "0.5.11", "0.5.12", "0.5.13"])
 def test_these_versions_refuse_the_flags(version: str) -> None:
     found = seed(version)
     cause = cause_of(found)
