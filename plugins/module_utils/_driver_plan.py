@@ -12,7 +12,7 @@ from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as f
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._driver_checks import needs_install, wanted_flavour
 from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Present, Wanted
-from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import needed_packages
+from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import needed_packages, runs_another
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import CONTROL_MINOR, NVIDIA_MAJOR
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsEntry, version_key
 from ansible_collections.kpro.llm.plugins.module_utils._secure_boot import check_signing
@@ -72,7 +72,7 @@ def node_plan(wanted: Wanted, present: Present) -> DriverPlan:
     late = _file_changes({path: text for path, text in texts.items() if path not in _EARLY and path != _sources_path(wanted)}, present)
     changes += late
     if not reboot:
-        stopped = _has(changes, "load") and "nvidia" in present.modules
+        stopped = "nvidia" in present.modules and (_has(changes, "install") or (_has(changes, "load") and runs_another(wanted, present)))
         changes += _unit_changes(files.node_units(wanted.persistence), present, {change.action[1] for change in late}, stopped)
         changes += _power_changes(wanted, present)
     return DriverPlan(tuple(changes), reboot, _notes(work, reboot, present))

@@ -76,7 +76,7 @@ def node_steps(wanted: Wanted, present: Present, actions: t.Sequence[tuple[t.Any
     """Return the steps for a plan's long actions, and for the files that come between them."""
     steps: list[Step] = []
     for action in actions:
-        if action == ("load",) and not any(step.failure == "unload" for step in steps):
+        if action == ("load",) and runs_another(wanted, present) and not any(step.failure == "unload" for step in steps):
             steps += unload_steps(present)
         steps += _steps_of(action, wanted, present)
     return tuple(steps)
@@ -140,6 +140,11 @@ def userland_steps(wanted: Wanted) -> tuple[Step, ...]:
         Step("run", f"Install the userland of driver {wanted.version}", installer_argv(wanted, ""), "installer"),
         Step("remove", "Remove the package"),
     )
+
+
+def runs_another(wanted: Wanted, present: Present) -> bool:
+    """Say whether the kernel runs another version, which has to be let go of; to add a module to the right one disturbs nobody."""
+    return present.loaded is not None and present.loaded.version != wanted.version
 
 
 def unload_steps(present: Present) -> list[Step]:

@@ -239,6 +239,21 @@ def test_what_keeps_the_driver_off_is_found_before_anything_changes(fresh: GpuNo
 
 
 @everything
+def test_the_right_driver_that_a_person_has_installed_is_kept(fresh: GpuNode) -> None:
+    """Its module is loaded and a program has it open; nvidia-uvm, device nodes and what keeps it all at boot are missing."""
+    fresh.run("apt-get update -qq && apt-get install -y -qq proxmox-default-headers >/dev/null")
+    fresh.run(f"sh /srv/kpro-standin/files/driver/NVIDIA-Linux-x86_64-{VERSION}.run --silent --dkms && modprobe nvidia")
+    pid = int(fresh.run("setsid sleep 600 >/dev/null 2>&1 </dev/null & echo $!"))
+    fresh.configure(gpus=fresh.gpus(processes=[{"pid": pid, "mib": 300}]))
+    installed = fresh.run("stat -c %Y /usr/bin/nvidia-smi /var/lib/dkms/nvidia/*/build/make.log")
+    kept = fresh.as_foretold()
+    assert "Load the kernel modules" in kept.plan and not [step for step in kept.plan if step.startswith(("Install ", "Build "))]
+    assert fresh.run("stat -c %Y /usr/bin/nvidia-smi /var/lib/dkms/nvidia/*/build/make.log") == installed
+    assert fresh.run(f"cat /proc/{pid}/comm").strip() == "sleep" and fresh.info()["findings"] == []
+    fresh.run(f"kill {pid}")
+
+
+@everything
 def test_nouveau_loaded(fresh: GpuNode) -> None:
     fresh.configure(nouveau=True)
     fresh.reboot()

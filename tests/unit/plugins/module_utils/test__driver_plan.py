@@ -202,6 +202,13 @@ def test_new_module_on_disk_and_old_one_loaded() -> None:
     ]
 
 
+def test_what_is_missing_of_the_right_driver_is_loaded_beside_it_whoever_uses_that() -> None:
+    present = but(GOOD, modules=frozenset({"nvidia"}), users=(ENGINE,))
+    assert actions(WANTED, present)[0] == ("load",)
+    assert argvs(WANTED, present) == [("modprobe", "nvidia"), ("modprobe", "nvidia_uvm")]
+    assert ("unit", files.PERSISTENCE_UNIT) not in actions(WANTED, present), "nobody has stopped it"
+
+
 def test_old_module_in_use_needs_a_reboot_and_nothing_is_touched() -> None:
     plan = node_plan(WANTED, but(GOOD, loaded=DriverVersion(OLDER, "open"), users=(ENGINE,)))
     assert plan.changes == ()
