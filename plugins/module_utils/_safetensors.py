@@ -35,8 +35,15 @@ def header_size(prefix: bytes, path: str, size_bytes: int) -> int:
     :raises KproError: if that cannot be one of a file of this size.
     """
     length = int.from_bytes(prefix[:PREFIX_BYTES], "little")
-    if len(prefix) < PREFIX_BYTES or length > LONGEST_HEADER_BYTES or PREFIX_BYTES + length > size_bytes:
-        raise KproError(path, f"it is no safetensors file (header length 0x{prefix[:8].hex()})", "Fetch it again")
+    if len(prefix) < PREFIX_BYTES:
+        raise KproError(
+            path, f"its header length needs {PREFIX_BYTES} bytes and the file holds {size_bytes}: it is truncated", "Fetch it again", value=size_bytes
+        )
+    if length > LONGEST_HEADER_BYTES:
+        raise KproError(path, f"it is no safetensors file (header length 0x{prefix[:8].hex()})", "Fetch it again", field="header length")
+    if PREFIX_BYTES + length > size_bytes:
+        reason = f"its header length is {length} bytes and the file holds {size_bytes}: it is truncated"
+        raise KproError(path, reason, "Fetch it again", field="header length", value=length)
     return length
 
 
