@@ -66,9 +66,10 @@ def write_client_files(folders: Folders) -> None:
         hosts, blocks = [], []
         for record in records(folders):
             public = folders.node(record.name).keys / "ssh_host_ed25519_key.pub"
-            if record.port and public.exists():
-                kind, key = public.read_text(encoding="ascii").split()[:2]
-                hosts.append(f"[127.0.0.1]:{record.port} {kind} {key}\n")
+            words = public.read_text(encoding="ascii").split() if record.port and public.exists() else []
+            # Another start may be writing its key right now: it writes these files, too, once it has it.
+            if len(words) >= 2:
+                hosts.append(f"[127.0.0.1]:{record.port} {words[0]} {words[1]}\n")
                 blocks.append(_config_block(folders, record))
         write_atomically(folders.ssh / "known_hosts", "".join(hosts), mode=0o600)
         write_atomically(folders.ssh / "config", "\n".join(blocks), mode=0o600)
