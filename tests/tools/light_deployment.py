@@ -125,7 +125,7 @@ def served(kind: Kind) -> Kind:
 def facts(node: LinkedNode, vmid: int = two_nodes.VMID) -> dict[str, t.Any]:
     """Return what is in force in the container: options, environment and gate of the service."""
     program = (
-        "import json; e = dict(l.rstrip().split(\"=\", 1) for l in open(\"/etc/kpro-llm/sglang.env\") if \"=\" in l and l[0] != \"#\");"
+        "import json; e = dict(l.rstrip().replace(chr(34), \"\").split(\"=\", 1) for l in open(\"/etc/kpro-llm/sglang.env\") if \"=\" in l and l[0] != \"#\");"
         " o = dict(l.rstrip().split(\": \", 1) for l in open(\"/etc/kpro-llm/sglang.yaml\") if \": \" in l and l[0] != \"#\");"
         " print(json.dumps({\"environment\": e, \"options\": o}))"
     )  # fmt: skip
