@@ -53,6 +53,8 @@ class _Variant:
     ssm_dtype: str
     prefix_cache: bool
     kv_dtype: str
+    inputs: Inputs
+    slots_per_request: int
 
 
 def goal_of(values: t.Mapping[str, t.Any], inputs: Inputs) -> Goal:
@@ -100,9 +102,9 @@ def search(goal: Goal, inputs: Inputs) -> list[Choice]:
     for reach in (_as_wanted, _with_less):
         choices: list[Choice] = []
         failure: KproError | None = None
-        for variant in _variants(goal, inputs):
+        for settings in _variants(goal, inputs):
             try:
-                choices.append(reach(goal, variant, inputs))
+                choices.append(reach(goal, _variant(*settings, inputs), inputs))
             except KproError as error:
                 failure = error
         good = [choice for choice in choices if choice.margin_gib >= 0] or (choices if reach is _with_less else [])
@@ -122,7 +124,7 @@ def _with_all_gpus(inputs: Inputs) -> Inputs:
     return dataclasses.replace(inputs, options=dataclasses.replace(inputs.options, tp_size=number))
 
 
-def _variants(goal: Goal, inputs: Inputs) -> t.Iterator[_Variant]:
+def _variants(goal: Goal, inputs: Inputs) -> t.Iterator[tuple[int, str, bool, str]]:
     options = inputs.options
     wanted = options.speculative_num_draft_tokens or ((options.speculative_num_steps or 3) + 1)
     drafts = {OFF: [0], REQUIRED: list(range(wanted, 1, -1)), PREFERRED: [*range(wanted, 1, -1), 0]}[goal.speculation]
@@ -134,7 +136,36 @@ def _variants(goal: Goal, inputs: Inputs) -> t.Iterator[_Variant]:
     if options.kv_cache_dtype == "auto" and _takes_fp8(inputs):
         kv_dtypes.append("fp8_e4m3")
     for draft, dtype, cache, kv in itertools.product(drafts, dtypes if inputs.model.linear else [""], caches, kv_dtypes):
-        yield _Variant(draft, str(dtype), cache, kv)
+        yield draft, str(dtype), cache, kv
+
+
+def _variant(draft: int, ssm_dtype: str, prefix_cache: bool, kv_dtype: str, inputs: Inputs) -> _Variant:
+    prepared = _prepared(draft, ssm_dtype, prefix_cache, kv_dtype, inputs)
+    card_mib = min(card.total_mib for card in inputs.cards)
+    slots = resolve(prepared.options, inputs.model, card_mib, inputs.rules, dict(prepared.environment)).slots_per_request
+    return _Variant(draft, ssm_dtype, prefix_cache, kv_dtype, prepared, slots)
+
+
+def _prepared(draft: int, ssm_dtype: str, prefix_cache: bool, kv_dtype: str, inputs: Inputs) -> Inputs:
+    """The inputs of a variant, but for context, requests and fraction."""
+    values: dict[str, t.Any] = {
+        "kv_cache_dtype": kv_dtype,
+        "disable_radix_cache": not prefix_cache,
+        "speculative_algorithm": (inputs.options.speculative_algorithm or "NEXTN") if draft else None,
+        "speculative_num_steps": draft - 1 if draft else None,
+        "speculative_eagle_topk": 1 if draft else None,
+        "speculative_num_draft_tokens": draft or None,
+    }
+    if inputs.model.linear:
+        given = inputs.options.mamba_radix_cache_strategy
+        strategy = "extra_buffer" if draft and given == "auto" else given
+        values.update(mamba_ssm_dtype=ssm_dtype, mamba_radix_cache_strategy=strategy if prefix_cache else "auto")
+    environment = dict(inputs.environment)
+    if draft and prefix_cache and not inputs.rules.spec_overlap_default:
+        environment["SGLANG_ENABLE_SPEC_V2"] = "1"
+    # Any fraction will do here; an automatic one may not be modelled.
+    options = dataclasses.replace(inputs.options, mem_fraction_static=inputs.options.mem_fraction_static or 0.5, **values)
+    return dataclasses.replace(inputs, options=options, environment=tuple(sorted(environment.items())))
 
 
 def _takes_fp8(inputs: Inputs) -> bool:
@@ -150,13 +181,16 @@ def _as_wanted(goal: Goal, variant: _Variant, inputs: Inputs) -> Choice:
 
 def _with_less(goal: Goal, variant: _Variant, inputs: Inputs) -> Choice:
     """The variant with as many requests as hold; if not even one does, with a shorter context too."""
-    context = goal.context_tokens
-    requests = largest_where(1, goal.concurrent_requests, lambda number: _best_fraction(variant, inputs, number, context)[1] >= 0)
-    outcome, margin = _best_fraction(variant, inputs, requests, context)
-    if margin < 0:
+    context, requests = goal.context_tokens, 1
+    fewest = min(context, _FEWEST_CONTEXT)
+    if _best_fraction(variant, inputs, 1, fewest)[1] < 0:
+        context = fewest
+    elif _best_fraction(variant, inputs, 1, context)[1] < 0:
         blocks = largest_where(1, context // _FEWEST_CONTEXT, lambda n: _best_fraction(variant, inputs, 1, n * _FEWEST_CONTEXT)[1] >= 0)
         context = blocks * _FEWEST_CONTEXT
-        outcome, margin = _best_fraction(variant, inputs, requests, context)
+    else:
+        requests = largest_where(1, goal.concurrent_requests, lambda number: _best_fraction(variant, inputs, number, context)[1] >= 0)
+    outcome, margin = _best_fraction(variant, inputs, requests, context)
     losses, given_up = _losses(goal, variant, inputs, requests, context, outcome)
     return Choice(outcome, margin, losses, given_up)
 
@@ -164,14 +198,14 @@ def _with_less(goal: Goal, variant: _Variant, inputs: Inputs) -> Choice:
 def _best_fraction(variant: _Variant, inputs: Inputs, requests: int, context: int) -> tuple[Outcome, float]:
     """The fraction at which the smaller of the two margins is largest: one falls with the fraction, the other rises."""
     if inputs.options.mem_fraction_static is not None:
-        outcome = _try(variant, inputs, requests, context, inputs.options.mem_fraction_static)
+        outcome = _try(variant, requests, context, inputs.options.mem_fraction_static)
         return outcome, min(_margins(outcome, requests, context))
     low, high = _LEAST_STEP, _MOST_STEP
     while high - low > 1:
         middle = (low + high) // 2
-        slack, cache = _margins(_try(variant, inputs, requests, context, middle / _STEPS), requests, context)
+        slack, cache = _margins(_try(variant, requests, context, middle / _STEPS), requests, context)
         low, high = (middle, high) if cache < slack else (low, middle)
-    tries = [_try(variant, inputs, requests, context, step / _STEPS) for step in (low, high)]
+    tries = [_try(variant, requests, context, step / _STEPS) for step in (low, high)]
     best = max(tries, key=lambda outcome: (outcome.boots, min(_margins(outcome, requests, context))))
     return best, min(_margins(best, requests, context))
 
@@ -186,43 +220,12 @@ def _margins(outcome: Outcome, requests: int, context: int) -> tuple[float, floa
     return (slack, cache) if outcome.stage in ("", "sizing", "pools") else (-float("inf"), -float("inf"))
 
 
-def _try(variant: _Variant, inputs: Inputs, requests: int, context: int, fraction: float) -> Outcome:
-    values: dict[str, t.Any] = {
-        "context_length": context,
-        "max_running_requests": requests,
-        "mem_fraction_static": fraction,
-        "kv_cache_dtype": variant.kv_dtype,
-        "disable_radix_cache": not variant.prefix_cache,
-        **_speculation(variant, inputs),
-    }
-    environment = dict(inputs.environment)
-    if variant.draft_tokens and variant.prefix_cache and not inputs.rules.spec_overlap_default:
-        environment["SGLANG_ENABLE_SPEC_V2"] = "1"
-    if inputs.model.linear:
-        values.update(mamba_ssm_dtype=variant.ssm_dtype, mamba_radix_cache_strategy=_strategy(variant, inputs))
-        options = dataclasses.replace(inputs.options, **values)
-        card_mib = min(card.total_mib for card in inputs.cards)
-        slots = resolve(options, inputs.model, card_mib, inputs.rules, environment).slots_per_request
-        values["max_mamba_cache_size"] = requests * slots
-    options = dataclasses.replace(inputs.options, **values)
-    return evaluate(dataclasses.replace(inputs, options=options, environment=tuple(sorted(environment.items()))))
-
-
-def _speculation(variant: _Variant, inputs: Inputs) -> dict[str, t.Any]:
-    draft = variant.draft_tokens
-    return {
-        "speculative_algorithm": (inputs.options.speculative_algorithm or "NEXTN") if draft else None,
-        "speculative_num_steps": draft - 1 if draft else None,
-        "speculative_eagle_topk": 1 if draft else None,
-        "speculative_num_draft_tokens": draft or None,
-    }
-
-
-def _strategy(variant: _Variant, inputs: Inputs) -> str:
-    given = inputs.options.mamba_radix_cache_strategy
-    if not variant.prefix_cache:
-        return "auto"
-    return "extra_buffer" if variant.draft_tokens and given == "auto" else given
+def _try(variant: _Variant, requests: int, context: int, fraction: float) -> Outcome:
+    slots = requests * variant.slots_per_request if variant.inputs.model.linear else variant.inputs.options.max_mamba_cache_size
+    options = dataclasses.replace(
+        variant.inputs.options, context_length=context, max_running_requests=requests, mem_fraction_static=fraction, max_mamba_cache_size=slots
+    )
+    return evaluate(dataclasses.replace(variant.inputs, options=options))
 
 
 def _losses(goal: Goal, variant: _Variant, inputs: Inputs, requests: int, context: int, outcome: Outcome) -> tuple[tuple[int, ...], tuple[str, ...]]:

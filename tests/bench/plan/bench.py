@@ -81,12 +81,12 @@ def peer_case(case: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 def timed(call: t.Callable[[], t.Any], repeats: int) -> float:
-    """Return the median time of a call in ms."""
+    """Return the median CPU time of a call in ms: nothing waits in it, so on a machine with nothing else to do this is its time."""
     times = []
     for _number in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         call()
-        times.append((time.perf_counter() - start) * 1000)
+        times.append((time.process_time() - start) * 1000)
     return statistics.median(times)
 
 
@@ -121,7 +121,7 @@ def _cell(found: dict[str, t.Any], logged: int | None) -> str:
 
 
 def speed() -> bool:
-    """Print the time of a plan and of a search, in this process, and return whether they keep the promise."""
+    """Print the CPU time of a plan and of a search, which is their time on a machine with nothing else to do, and whether it is what was promised."""
     cards = tuple(idle_card("a6000") for _number in range(2))
     config = CONFIGS["qwen3.6-27b"]
     plan_ms = timed(lambda: planned(Request(config, "", (), cards, "0.5.9", SEED)), REPEATS)
@@ -129,10 +129,15 @@ def speed() -> bool:
         {"context_tokens": 65536, "concurrent_requests": 8, "speculation": "preferred", "prefix_cache": True},
         {"context_tokens": 262144, "concurrent_requests": 64, "speculation": "required", "prefix_cache": True},
     ]
-    searches = [(goal, version) for goal in goals for version in ("0.5.9", "0.5.23")]
-    goal_ms = max(timed(lambda goal=goal, version=version: planned(Request(config, "", (), cards, version, {}), goal), 9) for goal, version in searches)
+    # On one such card not even the weights fit, and on one H100 only a part of the goal: then every setting is looked at.
+    places = [cards, cards[:1], (idle_card("h100"),)]
+    searches = [(goal, version, place) for goal in goals for version in ("0.5.9", "0.5.10.post1", "0.5.23") for place in places]
+    goal_ms = max(
+        timed(lambda goal=goal, version=version, place=place: planned(Request(config, "", (), place, version, {}), goal), 5)
+        for goal, version, place in searches
+    )
     print(f"one plan with cause and advice: {plan_ms:.1f} ms (promised: {PLAN_MS})")
-    print(f"the slowest of four searches for a goal: {goal_ms:.0f} ms (promised: {GOAL_MS})")
+    print(f"the slowest of {len(searches)} searches for a goal: {goal_ms:.0f} ms (promised: {GOAL_MS})")
     return plan_ms < PLAN_MS and goal_ms < GOAL_MS
 
 

@@ -75,6 +75,20 @@ def test_what_fits_on_no_card_says_so() -> None:
     assert result["goal"]["given_up"] == ["everything: nothing that was tried starts"]
 
 
+def test_a_context_that_fits_not_is_shortened_and_never_lengthened() -> None:
+    assert sought({"context_tokens": 500}, gpu="rtx4090", count=1)["resolved_args"]["context_length"] == 500
+    result = sought(
+        {"context_tokens": 262144, "concurrent_requests": 4, "speculation": "off"}, "0.5.23", "qwen3.6-27b-fp8", gpu="l40s", count=1, kv_cache_dtype="bfloat16"
+    )
+    assert result["verdict"] == "OK" and 65536 < result["resolved_args"]["context_length"] < 262144
+    assert result["goal"]["given_up"][0].startswith("context: ")
+
+
+def test_a_variant_that_is_not_modelled_does_not_end_the_search() -> None:
+    result = sought({"context_tokens": 32768, "prefix_cache": True}, enable_deterministic_inference=True)
+    assert result["verdict"] == "OK" and "prefix cache: off, no reuse between chats" in result["goal"]["given_up"]
+
+
 def test_an_eight_bit_cache_is_tried_only_where_the_card_computes_it() -> None:
     def dtypes(gpu: str) -> set[str]:
         start = inputs("0.5.23", "qwen3-14b", gpu=gpu, count=1)
