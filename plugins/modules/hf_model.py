@@ -54,7 +54,7 @@ options:
   known:
     description:
       - With O(only=config), what this module said with O(only=config) on another node that has the model. Nobody is asked then, and only
-        RV(missing_bytes) and RV(free_bytes) are of this target.
+        C(missing_bytes) and C(free_bytes) are of this target.
     type: dict
     default: {}
   verify:
