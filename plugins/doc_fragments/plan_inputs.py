@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Model and GPUs of a memory plan."""
+"""Model, GPUs and goal of a memory plan."""
 
 from __future__ import annotations
 
@@ -43,4 +43,34 @@ options:
     description: How many cards of O(gpu_type).
     type: int
     default: 1
+  environment:
+    description: Variables of the engine's process. Those that decide about memory are read.
+    type: dict
+    default: {}
+  weights_gib:
+    description: Weights of one GPU as a log gave them, in place of the computed ones.
+    type: float
+  free_before_load_gib:
+    description: Free memory before loading as a log gave it (C(Load weight begin. avail mem)), in place of the computed one.
+    type: float
+  log:
+    description: Text of a start's log. Its numbers are set beside those of the plan in RV(deviations).
+    type: str
+  goal:
+    description: What must hold. The result is then the settings that reach it with the most slack.
+    type: dict
+    suboptions:
+      context_tokens:
+        description: Tokens that one request can use. By default C(context_length) of O(args), else the model's limit.
+        type: int
+      concurrent_requests:
+        description: Requests that run at once. By default C(max_running_requests) of O(args), else 1.
+        type: int
+      speculation:
+        description: Whether speculation with the model's own head has to be on, should be if it fits, or is off.
+        type: str
+        choices: [required, preferred, "off"]
+      prefix_cache:
+        description: Whether the beginnings of chats are kept for reuse.
+        type: bool
 """

@@ -43,38 +43,8 @@ options:
         type: dict
         required: true
       goal:
-        description: What the rung has to reach, as O(goal). The rest of its options is searched.
+        description: What the rung has to reach, with the keys of O(goal). The rest of its options is searched.
         type: dict
-  environment:
-    description: Variables of the engine's process. Those that decide about memory are read.
-    type: dict
-    default: {}
-  weights_gib:
-    description: Weights of one GPU as a log gave them, in place of the computed ones.
-    type: float
-  free_before_load_gib:
-    description: Free memory before loading as a log gave it (C(Load weight begin. avail mem)), in place of the computed one.
-    type: float
-  log:
-    description: Text of a start's log. Its numbers are set beside those of the plan in RV(deviations).
-    type: str
-  goal:
-    description: What must hold. The result is then the settings that reach it with the most slack.
-    type: dict
-    suboptions:
-      context_tokens:
-        description: Tokens that one request can use. By default C(context_length) of O(args), else the model's limit.
-        type: int
-      concurrent_requests:
-        description: Requests that run at once. By default C(max_running_requests) of O(args), else 1.
-        type: int
-      speculation:
-        description: Whether speculation with the model's own head has to be on, should be if it fits, or is off.
-        type: str
-        choices: [required, preferred, "off"]
-      prefix_cache:
-        description: Whether the beginnings of chats are kept for reuse.
-        type: bool
   report:
     description: Also return the plan as an HTML page in RV(html) and as lines of text in RV(table).
     type: bool
@@ -223,9 +193,7 @@ rung:
   returned: if O(profiles) or O(goal) is given
   type: int
 rungs:
-  description:
-    - A row for each rung, with its options and environment resolved, and in C(passed_over) why it is not to be started.
-    - For O(goal) there is one row with what was found. The role C(sglang_server) renders the rows.
+  description: A row for each rung (one for O(goal)), with options and environment resolved, and in C(passed_over) why it is not to be started.
   returned: if O(profiles) or O(goal) is given
   type: list
   elements: dict
@@ -278,7 +246,7 @@ def argument_spec() -> dict[str, t.Any]:
         "speculation": {"type": "str", "choices": ["required", "preferred", "off"]},
         "prefix_cache": {"type": "bool"},
     }
-    rung = {"name": {"type": "str", "required": True}, "options": {"type": "dict", "required": True}, "goal": {"type": "dict", "options": goal}}
+    rung = {"name": {"type": "str", "required": True}, "options": {"type": "dict", "required": True}, "goal": {"type": "dict"}}
     return {
         "model_config": {"type": "dict"},
         "model_path": {"type": "path"},

@@ -183,6 +183,15 @@ def test_a_rung_may_have_a_goal() -> None:
         rung_texts("@KPRO_OPTIONS@", rungs, {}, "0.5.23")
 
 
+@pytest.mark.parametrize(
+    ("goal", "words"),
+    [({"context": 1}, "rung odd: option goal, key context: there is no such key"), ({"context_tokens": "many"}, "key context_tokens: the value 'many'")],
+)
+def test_a_wrong_goal_of_a_rung_is_named_with_the_rung(goal: dict[str, t.Any], words: str) -> None:
+    ended = plan(gpu_type="a6000", gpu_count=2, profiles=[{"name": "odd", "options": {}, "goal": goal}])
+    assert ended.rc == 1 and words in ended.result["msg"]
+
+
 def test_an_error_that_is_no_rungs_is_not_put_down_to_one() -> None:
     for options, words in (({"sglang_version": "abc"}, "option sglang_version: 'abc'"), ({"gpu_count": 1}, "option tp_size: tp_size is 2")):
         ended = plan(**{"gpu_type": "a6000", "gpu_count": 2, "profiles": LADDER, **options})
