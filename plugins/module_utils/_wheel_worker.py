@@ -22,6 +22,8 @@ from ansible_collections.kpro.llm.plugins.module_utils._wheel_stream import Inta
 _TRIES = 3
 _PAUSE_S = 2.0
 _TICK_S = 1.0
+# On a LAN. Each connection that is not answered costs that long.
+_STALL_S = 10.0
 
 
 def carry(job: t.Mapping[str, t.Any], status: JobStatus) -> dict[str, t.Any]:
@@ -63,7 +65,7 @@ def _once(job: t.Mapping[str, t.Any], intake: Intake, here: t.Sequence[str]) -> 
 
     :raises Refused: it is no answer that can be used.
     """
-    argv = [*ssh_argv(job["peer"], job["ssh_key_file"], job["ssh_known_hosts_file"]), "wheels"]
+    argv = [*ssh_argv(job["peer"], job["ssh_key_file"], job["ssh_known_hosts_file"], _STALL_S), "wheels"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         if process.stdin is None or process.stdout is None or process.stderr is None:
             return "ssh has no output"
