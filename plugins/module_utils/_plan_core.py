@@ -15,6 +15,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_options import Opti
 from ansible_collections.kpro.llm.plugins.module_utils._plan_resolve import Resolved, resolve
 from ansible_collections.kpro.llm.plugins.module_utils._plan_sizing import GIB, Shape, Sizing, shape_of, size
 from ansible_collections.kpro.llm.plugins.module_utils._plan_unmodelled import switch
+from ansible_collections.kpro.llm.plugins.module_utils._plan_unquantized import PARTLY, PLAIN
 from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import OLDEST_HYBRID, Rules, release_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_weights import Layout, draft_tensors, resident_bytes, target_tensors
 
@@ -208,6 +209,7 @@ def _check_modelled(inputs: Inputs) -> None:
     if release_of(inputs.version) < release_of(OLDEST_HYBRID) and inputs.options.mem_fraction_static is None:
         reason = f"the automatic fraction is modelled from {OLDEST_HYBRID} on"
         raise KproError(f"SGLang {inputs.version}", reason, "Give mem_fraction_static", field="mem_fraction_static")
+    _refuse_partly_quantized(inputs)
     given = inputs.options.quantization
     if given and given not in loaded_as(inputs.model.quantization) and inputs.weights_gib is None:
         reason = f"quantising while loading ({given!r}) is not modelled: the full weights are allocated first"
@@ -221,6 +223,14 @@ def _check_modelled(inputs: Inputs) -> None:
         raise KproError("option speculative_algorithm", reason, "Turn speculation off", field="mtp_num_hidden_layers", value=inputs.model.mtp_layers)
 
 
+def _refuse_partly_quantized(inputs: Inputs) -> None:
+    in_headers = inputs.headers is not None and inputs.headers.draft_stay > 0
+    if inputs.options.speculative_algorithm and inputs.model.draft_quantized == PARTLY and not in_headers:
+        reason = "the checkpoint keeps a part of its head ('mtp') in 16 bit, and how much that is can't be told from the config"
+        remedy = "Give model_path, so that the sum of the safetensors headers can be taken, or turn speculation off"
+        raise KproError(f"model {inputs.model.architecture}", reason, remedy, field="modules_to_not_convert")
+
+
 @functools.lru_cache(maxsize=256)
 def _shape_weights(model: Model, layout: Layout) -> float:
     return resident_bytes(target_tensors(model, layout)) / GIB
@@ -228,8 +238,9 @@ def _shape_weights(model: Model, layout: Layout) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _shape_draft(model: Model, layout: Layout) -> tuple[float, float]:
-    # A ModelOpt checkpoint keeps the head in 16 bit (models/qwen3_5_mtp.py:58).
-    plain = dataclasses.replace(model, quantization="") if model.quantization.startswith("modelopt") else model
+    # A ModelOpt checkpoint keeps the head in 16 bit (models/qwen3_5_mtp.py:58), another one if it says so.
+    in_16_bit = model.quantization.startswith("modelopt") or model.draft_quantized == PLAIN
+    plain = dataclasses.replace(model, quantization="", unquantized="") if in_16_bit else model
     stay, drop = draft_tensors(plain, layout)
     return (resident_bytes(stay) + resident_bytes(drop)) / GIB, resident_bytes(stay) / GIB
 

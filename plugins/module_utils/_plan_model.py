@@ -9,10 +9,10 @@ Sources: the model classes of SGLang 0.5.9 and 0.5.23 (models/qwen3_5.py, config
 from __future__ import annotations
 
 import dataclasses
-import re
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._plan_unquantized import QUANTIZED, kept_in_16_bit
 
 Config = t.Mapping[str, t.Any]
 
@@ -38,12 +38,6 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _HEAD_DIM_FOLLOWS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "LlavaForConditionalGeneration")
 # The first of these decides (utils/hf_transformers, get_context_length).
 _CONTEXT_FIELDS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
-
-# What block FP8 leaves in 16 bit in every checkpoint of these models.
-_NEVER_QUANTIZED = re.compile(
-    r"(^|\.)(lm_head|embed_tokens|visual|vision_tower|conv1d|in_proj_(a|b|ba)|A_log|dt_bias|norm|\w*layernorm|[qk]_norm|gate|shared_expert_gate)(\.|$)"
-    r"|^(model\.)?mtp\.fc($|\.)"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +83,7 @@ class Model:
 
     :param max_position: tokens of the longest context, as the engine derives it.
     :param unquantized: first module that a quantised checkpoint keeps in 16 bit although its kind usually is not.
+    :param draft_quantized: what such a checkpoint does with its head (``_plan_unquantized``).
     """
 
     architecture: str
@@ -117,6 +112,7 @@ class Model:
     quantization: str = ""
     quantized_block: tuple[int, int] = (0, 0)
     unquantized: str = ""
+    draft_quantized: str = QUANTIZED
     ssm_dtype: str = "float32"
 
 
@@ -193,7 +189,7 @@ def model_of(config: Config, where: str = "config.json") -> Model:
         return _latent_model(config, fields, architecture)
     linear = _linear(fields, fields.number("num_hidden_layers")) if kind in (HYBRID, HYBRID_MOE) else None
     vision = _vision(outer, kind) if architecture.endswith("ForConditionalGeneration") else None
-    quantization, block, unquantized = _quantization(outer, fields)
+    quantization = _quantization(outer, fields)
     return Model(
         architecture=architecture,
         kind=kind,
@@ -211,19 +207,15 @@ def model_of(config: Config, where: str = "config.json") -> Model:
         vision_complexity=_vision_complexity(outer),
         multimodal=architecture.endswith("ForConditionalGeneration"),
         mtp_layers=_draft_layers(fields),
-        quantization=quantization,
-        quantized_block=block,
-        unquantized=unquantized,
+        **quantization,
         ssm_dtype=_ssm_dtype(fields.config, where) if linear else "",
     )
 
 
 def _tied(outer: _Fields, inner: _Fields) -> bool:
+    """The outer field counts (models/qwen3_vl.py, "Propagate tie_word_embeddings from parent config")."""
     name = "tie_word_embeddings"
-    said = {fields.flag(name, False) for fields in (outer, inner) if fields.config.get(name) is not None}
-    if len(said) > 1:
-        raise KproError(outer.where, f"the field {name!r} is true in one place and false in another", "Give the model's own config.json", field=name)
-    return bool(said) and said.pop()
+    return outer.flag(name, inner.flag(name, False))
 
 
 def _draft_layers(fields: _Fields) -> int:
@@ -231,7 +223,7 @@ def _draft_layers(fields: _Fields) -> int:
     return 0 if fields.config.get(name) is None else fields.number(name, least=0)
 
 
-def _attention_fields(fields: _Fields, linear: Linear | None, architecture: str) -> dict[str, int]:
+def _attention_fields(fields: _Fields, linear: Linear | None, architecture: str) -> dict[str, t.Any]:
     hidden, layers, heads = (fields.number(name) for name in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
     head_dim = fields.number("head_dim", (hidden // heads or 1) if architecture in _HEAD_DIM_FOLLOWS else None)
     return {
@@ -331,19 +323,19 @@ def _vision_complexity(outer: _Fields) -> float:
     return fields.number("num_hidden_layers", 24) * fields.number("hidden_size", 1024) ** 2 / (24 * 1024**2)
 
 
-def _quantization(outer: _Fields, inner: _Fields) -> tuple[str, tuple[int, int], str]:
+def _quantization(outer: _Fields, inner: _Fields) -> dict[str, t.Any]:
     section = outer.section("quantization_config") or inner.section("quantization_config") or outer.section("compression_config")
     if not section:
-        return "", (0, 0), ""
+        return {}
     block = section.get("weight_block_size") or (0, 0)
     sizes = block if isinstance(block, (list, tuple)) else ()
     if len(sizes) != 2 or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes):
         reason = f"the field 'weight_block_size' is {block!r}, and must be two whole numbers"
         raise KproError(outer.where, reason, field="weight_block_size", value=block)
     named = section.get("modules_to_not_convert") or section.get("ignored_layers") or section.get("ignore") or ()
-    names = [str(name) for name in named] if isinstance(named, (list, tuple)) else [str(named)]
-    odd = next((name for name in names if not _NEVER_QUANTIZED.search(name)), "")
-    return str(section.get("quant_method", "unknown")), (sizes[0], sizes[1]), odd
+    odd, draft = kept_in_16_bit(named if isinstance(named, (list, tuple)) else [str(named)])
+    method = str(section.get("quant_method", "unknown"))
+    return {"quantization": method, "quantized_block": (sizes[0], sizes[1]), "unquantized": odd, "draft_quantized": draft}
 
 
 def _weight_bytes(config: Config, text: Config, where: str) -> int:
@@ -364,7 +356,6 @@ def _ssm_dtype(text: Config, where: str) -> str:
 
 def _latent_model(config: Config, fields: _Fields, architecture: str) -> Model:
     layers = fields.number("num_hidden_layers")
-    quantization, block, unquantized = _quantization(_Fields(config, fields.where), fields)
     return Model(
         architecture=architecture,
         kind=LATENT,
@@ -382,7 +373,5 @@ def _latent_model(config: Config, fields: _Fields, architecture: str) -> Model:
         weight_bytes=2,
         latent_dim=fields.number("kv_lora_rank") + fields.number("qk_rope_head_dim"),
         multimodal=architecture.endswith("ForConditionalGeneration"),
-        quantization=quantization,
-        quantized_block=block,
-        unquantized=unquantized,
+        **_quantization(_Fields(config, fields.where), fields),
     )

@@ -17,6 +17,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_options import Opti
 from ansible_collections.kpro.llm.plugins.module_utils._plan_quantization import check_quantization
 from ansible_collections.kpro.llm.plugins.module_utils._plan_result import plan
 from ansible_collections.kpro.llm.plugins.module_utils._plan_unmodelled import check_environment
+from ansible_collections.kpro.llm.plugins.module_utils._plan_unquantized import QUANTIZED
 from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import rules_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_weights import Layout, resident_bytes, target_tensors
 
@@ -86,7 +87,8 @@ def _from_headers(entries: t.Sequence[Entry], model: Model, options: Options) ->
     """The headers decide for quantised and opaque models; for plain ones they only confirm the config."""
     layout = Layout(options.tp_size, options.tp_size // attention_dp(options) // options.attn_cp_size, not options.language_model_only)
     headers = header_weights(entries, model, layout)
-    plain = not model.quantization or (model.quantization == "fp8" and all(model.quantized_block) and not model.unquantized)
+    whole = not model.unquantized and model.draft_quantized == QUANTIZED
+    plain = not model.quantization or (model.quantization == "fp8" and all(model.quantized_block) and whole)
     if model.kind in (OPAQUE, LATENT) or not plain:
         return headers, []
     computed = resident_bytes(target_tensors(model, layout))

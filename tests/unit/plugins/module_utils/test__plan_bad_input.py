@@ -55,7 +55,7 @@ def plan_of(**request: t.Any) -> dict[str, t.Any]:
         ({"config": config(num_key_value_heads=None)}, ["num_key_value_heads", "missing"]),
         ({"config": config(partial_rotary_factor=None)}, ["partial_rotary_factor", "missing"]),
         ({"config": config(attn_output_gate="yes")}, ["attn_output_gate", "'yes'", "true or false"]),
-        ({"config": config(tie_word_embeddings=True)}, ["tie_word_embeddings", "true in one place"]),
+        ({"config": config(tie_word_embeddings="no")}, ["tie_word_embeddings", "'no'"]),
         ({"config": config(mtp_num_hidden_layers="one")}, ["mtp_num_hidden_layers", "'one'"]),
         (
             {"config": config(mtp_num_hidden_layers=2), "args": {"tp_size": 2, "speculative_algorithm": "NEXTN"}},

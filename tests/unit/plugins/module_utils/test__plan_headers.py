@@ -108,6 +108,15 @@ def test_a_plain_checkpoint_is_planned_from_its_config(tmp_path: Path) -> None:
     assert result["weights_source"] == "config" and not any("headers" in note for note in result["notes"])
 
 
+def test_a_head_that_is_only_partly_quantised_is_planned_from_the_headers(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, "qwen3.6-27b-fp8", {"a.safetensors": published_tensors()})
+    config = folder.config()
+    config["quantization_config"]["modules_to_not_convert"] = ["mtp.layers.0.mlp.down_proj"]
+    args = {"tp_size": 2, "mem_fraction_static": 0.85, "speculative_algorithm": "NEXTN"}
+    result = planned(Request(config, "", folder.entries(), (Card(81559, 81000),) * 2, "0.5.23", args))
+    assert result["weights_source"] == "safetensors headers" and result["draft"]["stays_gib"] == pytest.approx(0.445, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

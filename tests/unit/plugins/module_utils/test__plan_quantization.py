@@ -13,6 +13,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._plan_gpus import idle_card
 from ansible_collections.kpro.llm.plugins.module_utils._plan_models import config_of
 from ansible_collections.kpro.llm.plugins.module_utils._plan_request import Request, planned
+from ansible_collections.kpro.llm.plugins.module_utils._plan_unquantized import PARTLY, PLAIN, QUANTIZED, kept_in_16_bit
 
 
 def config(method: str, **more: t.Any) -> dict[str, t.Any]:
@@ -70,3 +71,36 @@ def test_a_plan_refuses_it_too() -> None:
     request = Request(shape, "config.json", [], (idle_card("a6000"),) * 2, "0.5.23", {"tp_size": 2})
     with pytest.raises(KproError, match=r"compute capability 8\.9"):
         planned(request)
+
+
+USUAL = ["lm_head", "model.language_model.embed_tokens", "model.visual.*", "model.language_model.layers.0.linear_attn.in_proj_a", "mtp.fc"]
+USUAL += ["model.language_model.layers.0.linear_attn.conv1d", "model.language_model.layers.0.input_layernorm", "mtp.pre_fc_norm_embedding"]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ([], ("", QUANTIZED)),
+        (["model.language_model.layers.0.mlp.down_proj"], ("model.language_model.layers.0.mlp.down_proj", QUANTIZED)),
+        (["mtp"], ("", PLAIN)),
+        (["mtp.*"], ("", PLAIN)),
+        (["model.mtp.layers.0"], ("", PLAIN)),
+        (["mtp.layers.0.self_attn", "mtp.layers.0.mlp"], ("", PLAIN)),
+        (["mtp.layers.0.mlp.down_proj"], ("", PARTLY)),
+        (["mtp.layers.0.self_attn"], ("", PARTLY)),
+    ],
+)
+def test_what_a_checkpoint_keeps_in_16_bit(more: list[str], expected: tuple[str, str]) -> None:
+    assert kept_in_16_bit([*USUAL, *more]) == expected
+
+
+def test_a_head_in_16_bit_is_planned_as_one_and_a_mixed_one_is_not_guessed() -> None:
+    def loaded(*names: str) -> float:
+        shape = {**config_of("Qwen/Qwen3.6-27B-FP8")}
+        shape["quantization_config"] = {**shape["quantization_config"], "modules_to_not_convert": [*USUAL, *names]}
+        args = {"tp_size": 2, "mem_fraction_static": 0.85, "speculative_algorithm": "NEXTN"}
+        return float(planned(Request(shape, "config.json", [], (idle_card("h100"),) * 2, "0.5.23", args))["draft"]["loaded_gib"])
+
+    assert loaded("mtp") == pytest.approx(2.82, abs=0.01) and loaded() < loaded("mtp") - 0.15
+    with pytest.raises(KproError, match="keeps a part of its head"):
+        loaded("mtp.layers.0.mlp.down_proj")
