@@ -231,7 +231,7 @@ def test_gpus_are_added_and_one_that_the_model_does_not_divide_by_is_told(lone: 
     assert_follows(node, VERSION, "sm86", [A, B], 2)
     assert "1 of 3 stay idle: 2 is what divides the model's heads" in ended.words
     assert f"given up: GPU {third['uuid']} (idle: the model is divided among 2)" in ended.words
-    repaired(lone, node, [CONTAINER, SERVICE], "-e", "gpu_container__gpus=2")
+    assert deploy(lone, "-e", "gpu_container__gpus=2").changed == [CONTAINER, SERVICE]
     assert devices(node) == cards(0, 1)
 
 
@@ -239,7 +239,7 @@ def test_gpus_are_renumbered(lone: Pair) -> None:
     node = lone.new
     change_gpus(node, list(OLD_KIND.gpus))
     one = ("-e", json.dumps({"gpu_container__gpus": [A]}))
-    repaired(lone, node, [NODE, CONTAINER, SERVICE], *one)
+    deploy(lone, *one)
     assert devices(node) == cards(0)
     change_gpus(node, [gpu(0, "41", minor=1, bus_id="0000:42:00.0"), gpu(1, "41", minor=0, bus_id="0000:41:00.0")])
     repaired(lone, node, [CONTAINER, SERVICE], *one)
