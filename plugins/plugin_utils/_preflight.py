@@ -201,7 +201,10 @@ def _container(wanted: Wanted, seen: Observed) -> list[Finding]:
     if seen.container.get("exists") and not seen.container.get("here", True):
         if wanted.moves_from and wanted.moves_from == seen.container.get("node"):
             return [Finding("container", WILL_FIX, f"{vmid} will be moved from {wanted.moves_from}")]
-        return [Finding("container", NEEDS_YOU, ". ".join(seen.container.get("notes") or [f"Container {vmid} is on another node"]))]
+        where = ". ".join(seen.container.get("notes") or [f"Container {vmid} is on another node"])
+        source = seen.container.get("node")
+        way = f"To move it: kpro.llm.migrate_qwen with -e migrate_from={source}, and {source} in the group llm_node_previous" if source else ""
+        return [Finding("container", NEEDS_YOU, ". ".join(filter(None, (where, way))))]
     # A change that waits for a restart without consent ends the run in its container phase: better here, before anything changes.
     waits = bool(seen.container.get("restart_needed"))
     notes = [Finding("container", NEEDS_YOU if waits and "needs a restart" in note else NOTE, note) for note in seen.container.get("notes") or []]

@@ -190,6 +190,8 @@ BESIDE = {"vmid": 129, "here": True, "ours": True, "running": True}
 
 def test_a_container_that_is_about_to_be_moved_is_no_obstacle() -> None:
     assert states(container=ELSEWHERE)["container"] == [preflight.NEEDS_YOU]
+    told = "Container 129 lives on kpro6. To move it: kpro.llm.migrate_qwen with -e migrate_from=kpro6, and kpro6 in the group llm_node_previous"
+    assert told in sentences(container=ELSEWHERE)
     moving = dataclasses.replace(WANTED, moves_from="kpro6")
     assert states(moving, container=ELSEWHERE)["container"] == [preflight.WILL_FIX]
     assert states(dataclasses.replace(WANTED, moves_from="kpro7"), container=ELSEWHERE)["container"] == [preflight.NEEDS_YOU]
