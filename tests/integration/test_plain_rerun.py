@@ -128,11 +128,11 @@ def change_gpus(node: LinkedNode, gpus: list[dict[str, object]], **more: object)
 
 def devices(node: LinkedNode, vmid: int = VMID) -> list[str]:
     config = node.run(f"cat /etc/pve/lxc/{vmid}.conf")
-    return [line.split()[1].partition(",")[0] for line in config.splitlines() if line.startswith("dev")]
+    return sorted(line.split()[1].partition(",")[0] for line in config.splitlines() if line.startswith("dev"))
 
 
 def cards(*minors: int) -> list[str]:
-    return [*(f"/dev/nvidia{minor}" for minor in minors), "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
+    return sorted([*(f"/dev/nvidia{minor}" for minor in minors), "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"])
 
 
 def kernels(node: LinkedNode, vmid: int = VMID) -> set[str]:
