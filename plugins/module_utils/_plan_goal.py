@@ -19,6 +19,8 @@ from ansible_collections.kpro.llm.plugins.module_utils._plan_sizing import GIB
 REQUIRED, PREFERRED, OFF = "required", "preferred", "off"
 _LEAST_STEP, _MOST_STEP, _STEPS = 60, 190, 200
 _FEWEST_CONTEXT = 1024
+# More than these are only tried if they are asked for.
+_MOST_DRAFTS = 8
 # Compute capability times ten from which a card computes in FP8.
 _FP8_GENERATION = 89
 
@@ -127,7 +129,8 @@ def _with_all_gpus(inputs: Inputs) -> Inputs:
 def _variants(goal: Goal, inputs: Inputs) -> t.Iterator[tuple[int, str, bool, str]]:
     options = inputs.options
     wanted = options.speculative_num_draft_tokens or ((options.speculative_num_steps or 3) + 1)
-    drafts = {OFF: [0], REQUIRED: list(range(wanted, 1, -1)), PREFERRED: [*range(wanted, 1, -1), 0]}[goal.speculation]
+    fewer = [number for number in (wanted, *range(min(wanted - 1, _MOST_DRAFTS), 1, -1)) if number > 1]
+    drafts = {OFF: [0], REQUIRED: fewer, PREFERRED: [*fewer, 0]}[goal.speculation]
     if goal.speculation == PREFERRED and not inputs.model.mtp_layers:
         drafts = [0]
     dtypes = [inputs.options.mamba_ssm_dtype] if options.mamba_ssm_dtype else ["float32", "bfloat16"]

@@ -253,6 +253,9 @@ def _linear(fields: _Fields, layers: int) -> Linear:
     """The engine counts by the interval alone (configs/qwen3_next.py, layers_block_type), so that a list has to agree with it."""
     interval = fields.number("full_attention_interval", 4)
     full = layers // interval
+    if not full:
+        reason = f"the field 'full_attention_interval' is {interval}, so that none of {layers} layers has full attention, which is not modelled"
+        raise KproError(fields.where, reason, field="full_attention_interval", value=interval)
     types = fields.config.get("layer_types")
     if types is not None:
         if not isinstance(types, (list, tuple)) or len(types) != layers:

@@ -73,6 +73,8 @@ class Options:
 
 
 _TYPES: dict[str, str] = {field.name: str(field.type) for field in dataclasses.fields(Options) if field.name != "rest"}
+# Far above what makes sense; every number below is looked at for advice.
+_MOST: dict[str, int] = {"speculative_num_steps": 64, "speculative_eagle_topk": 64, "speculative_num_draft_tokens": 256}
 _LEAST: dict[str, int] = {"chunked_prefill_size": -1, "max_mamba_cache_size": 1}
 
 
@@ -172,6 +174,8 @@ def _whole(name: str, value: t.Any) -> int:
         number = least - 1
     if isinstance(value, bool) or number < least or (name == "chunked_prefill_size" and number == 0):
         raise KproError(f"option {name}", f"the value {value!r} is not a whole number of at least {least}", field=name, value=value)
+    if number > _MOST.get(name, number):
+        raise KproError(f"option {name}", f"the value {value!r} is above {_MOST[name]}, which is not modelled", field=name, value=value)
     return number
 
 

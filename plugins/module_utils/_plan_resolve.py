@@ -26,6 +26,8 @@ _ALIASES = {"NEXTN": "EAGLE"}
 _AUTO_DRAFT = {"LlamaForCausalLM": (5, 4, 8)}
 _AUTO_DRAFT_DEFAULT = (3, 1, 4)
 _SLOTS_PER_REQUEST = 3
+# Sizes of prefill graphs: first, last, step; from 4608 on in steps of 512.
+_PREFILL_SIZES = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256))
 # Tokens that the kernels of linear attention take at once (FLA_CHUNK_SIZE).
 _STATE_CHUNK = 64
 
@@ -78,7 +80,7 @@ def resolve(options: Options, model: Model, card_mib: int, rules: Rules, environ
     algorithm = _ALIASES.get(options.speculative_algorithm or "", options.speculative_algorithm)
     steps, topk, draft = _draft_numbers(options, model, algorithm, notes)
     chunk, batch = _tier(options, card_mib, rules)
-    prefill = len(_prefill_sizes(options, model, chunk, rules))
+    prefill = _prefill_sizes(options, model, chunk, rules)
     strategy, radix, overlap = _cache(options, model, algorithm, rules, environment, notes, refusals)
     return Resolved(
         tp=options.tp_size,
@@ -178,24 +180,16 @@ def _tier(options: Options, card_mib: int, rules: Rules) -> tuple[int, int]:
     return options.chunked_prefill_size or chunk, options.cuda_graph_max_bs_decode or batch
 
 
-def _prefill_sizes(options: Options, model: Model, chunk: int, rules: Rules) -> list[int]:
-    """Sizes of the captured prefill graphs (_generate_piecewise_cuda_graph_tokens, generate_prefill_cuda_graph_batch_sizes)."""
+def _prefill_sizes(options: Options, model: Model, chunk: int, rules: Rules) -> int:
+    """Number of captured prefill graphs (_generate_piecewise_cuda_graph_tokens, generate_prefill_cuda_graph_batch_sizes)."""
     if not _prefill_graphs(options, model, rules):
-        return []
+        return 0
     largest = chunk
     if rules.prefill_graphs != "off" and options.max_total_tokens is not None:
         largest = min(largest, options.max_total_tokens)
     if rules.prefill_graph_context_cap and options.context_length is not None:
         largest = min(largest, options.context_length)
-    sizes = [
-        *range(4, 33, 4),
-        *range(48, 257, 16),
-        *range(288, 513, 32),
-        *range(576, 1025, 64),
-        *range(1280, 4097, 256),
-        *range(4608, largest + 1, 512),
-    ]
-    return [size for size in sizes if size <= largest]
+    return sum(len(range(first, min(last, largest) + 1, step)) for first, last, step in (*_PREFILL_SIZES, (4608, largest, 512)))
 
 
 def _prefill_graphs(options: Options, model: Model, rules: Rules) -> bool:

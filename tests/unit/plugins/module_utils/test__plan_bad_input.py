@@ -50,6 +50,7 @@ def plan_of(**request: t.Any) -> dict[str, t.Any]:
         ({"config": config(layer_types=["full_attention"])}, ["layer_types", "1 entries for 64 layers"]),
         ({"config": config(layer_types=["sliding_attention"] * 64)}, ["layer_types", "'sliding_attention' for layer 0", "not modelled"]),
         ({"config": config(layer_types=["full_attention", "linear_attention"] * 32)}, ["layer_types", "'full_attention' for layer 0"]),
+        ({"config": config(full_attention_interval=100)}, ["full_attention_interval", "100", "none of 64 layers"]),
         ({"config": config(full_attention_interval=None)}, ["full_attention_interval", "missing"]),
         ({"config": config(head_dim=None)}, ["head_dim", "missing"]),
         ({"config": config(num_key_value_heads=None)}, ["num_key_value_heads", "missing"]),
@@ -95,6 +96,7 @@ def plan_of(**request: t.Any) -> dict[str, t.Any]:
         ({"args": {"tp_size": 2, "lora_paths": ["a=b"]}}, ["lora_paths", "not modelled"]),
         ({"args": {"tp_size": 2, "cpu_offload_gb": 8}}, ["cpu_offload_gb", "8"]),
         ({"args": {"tp_size": 2, "dp_size": 2}}, ["dp_size", "2"]),
+        ({"args": {"tp_size": 2, "speculative_num_draft_tokens": 2**40}}, ["speculative_num_draft_tokens", "above 256", "not modelled"]),
         ({"args": {"tp_size": 2, "dtype": "float32"}}, ["dtype", "'float32'", "not modelled"]),
         ({"args": {"tp_size": 2, "attention_backend": "fa4"}}, ["attention_backend", "'fa4'", "not modelled"]),
         ({"args": {"tp_size": 2, "base_gpu_id": 1}}, ["base_gpu_id", "1"]),
@@ -208,6 +210,10 @@ def test_long_names_with_dashes_and_old_names_are_taken() -> None:
 
 def test_options_that_do_not_concern_memory_are_kept() -> None:
     assert dict(inputs(tool_call_parser="qwen3_coder", enable_metrics=True).options.rest) == {"tool_call_parser": "qwen3_coder", "enable_metrics": True}
+
+
+def test_a_senselessly_large_number_is_no_reason_to_hang() -> None:
+    assert outcome("0.5.23", tp_size=2, mem_fraction_static=0.85, chunked_prefill_size=2**50).boots
 
 
 def test_values_that_change_nothing_are_no_reason_to_refuse() -> None:
