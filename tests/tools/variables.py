@@ -15,12 +15,13 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "docs" / "variables.md"
-ORDER = ("gpu_node", "gpu_container", "sglang_runtime", "hf_model", "sglang_server")
+ORDER = ("gpu_node", "gpu_container", "sglang_runtime", "hf_model", "sglang_server", "peer_access")
 
 
 def spec(role: str) -> dict[str, t.Any]:
-    """Return the main argument spec of a role."""
-    return yaml.safe_load((ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]["main"]
+    """Return the argument spec of a role's main entry point; of the first one, which names what all share, where there is no main."""
+    specs = yaml.safe_load((ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
+    return specs.get("main") or next(iter(specs.values()))
 
 
 def defaults(role: str) -> dict[str, t.Any]:
