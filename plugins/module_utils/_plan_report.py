@@ -34,7 +34,7 @@ _STYLE = """
 body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 1080px; margin: 0 auto; padding: 32px 24px 64px; }
 h1 { font-size: 22px; margin: 0 0 4px; } h1 .verdict { font-size: 15px; vertical-align: 3px; margin-left: 6px; } h2 { font-size: 16px; margin: 36px 0 12px; }
-p { margin: 6px 0; } .soft { color: var(--soft); }
+p { margin: 6px 0; } .facts + p { margin-top: 20px; } .soft { color: var(--soft); }
 .verdict { display: inline-block; padding: 2px 12px; border-radius: 999px; font-weight: 600; border: 1px solid currentColor; }
 .OK { color: var(--good); } .RISK, .SHORT { color: var(--warn); } .FAIL { color: var(--bad); }
 .facts { display: flex; flex-wrap: wrap; gap: 12px; margin: 18px 0 0; }

@@ -52,7 +52,6 @@ def plan(inputs: Inputs, goal: t.Mapping[str, t.Any] | None = None, warnings: t.
         "tried": len(choices),
         "margin_gib": _gib(best.margin_gib),
     }
-    values["notes"] += [f"given up for the goal: {text}" for text in lost]
     values["alternatives"] = _alternatives(choices)
     return values
 

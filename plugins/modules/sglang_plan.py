@@ -204,7 +204,7 @@ goal:
   type: dict
   sample: {satisfied: true, given_up: [], tried: 16, margin_gib: 4.365}
 notes:
-  description: What else has to be known. The same sentences are shown as warnings of the task.
+  description: What else has to be known. These sentences, and what was given up for a goal, are shown as warnings of the task.
   returned: always
   type: list
   elements: str
@@ -282,7 +282,8 @@ def plan(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
     if params["report"]:
         result["table"] = table(result, params["title"])
         result["html"] = report(result, params["title"])
-    return {"changed": False, "warnings": result["notes"], **result}
+    given_up = [f"given up for the goal: {text}" for text in result.get("goal", {}).get("given_up", [])]
+    return {"changed": False, "warnings": result["notes"] + given_up, **result}
 
 
 def _without_gaps(goal: dict[str, t.Any] | None) -> dict[str, t.Any] | None:

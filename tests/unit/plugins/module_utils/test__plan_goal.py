@@ -109,11 +109,6 @@ def test_a_division_that_is_given_is_kept_and_another_is_searched() -> None:
     assert sought(goal, config="qwen3-14b")["resolved_args"]["tp_size"] == 2
 
 
-def test_what_was_given_up_is_among_the_notes() -> None:
-    result = sought({"context_tokens": 262144, "concurrent_requests": 32, "speculation": "off"})
-    assert result["notes"][-1] == f"given up for the goal: {result['goal']['given_up'][0]}"
-
-
 def test_given_options_are_kept() -> None:
     result = sought({"context_tokens": 32768, "speculation": "preferred"}, mem_fraction_static=0.8, mamba_ssm_dtype="bfloat16", tool_call_parser="qwen3_coder")
     assert result["resolved_args"]["mem_fraction_static"] == 0.8 and result["resolved_args"]["mamba_ssm_dtype"] == "bfloat16"

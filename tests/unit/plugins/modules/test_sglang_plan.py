@@ -183,6 +183,15 @@ def test_a_rung_may_have_a_goal() -> None:
         rung_texts("@KPRO_OPTIONS@", rungs, {}, "0.5.23")
 
 
+def test_what_was_given_up_is_a_warning_of_the_task() -> None:
+    goal = {"context_tokens": 262144, "concurrent_requests": 32, "speculation": "off"}
+    gpus = {"gpu_type": "a6000", "gpu_count": 2, "model_profile": "Qwen/Qwen3.6-27B", "sglang_version": "0.5.23"}
+    params = {**dict.fromkeys(sglang_plan.argument_spec()), **gpus, "args": {"tp_size": 2}, "environment": {}}
+    for asked in ({"goal": goal}, {"profiles": [{"name": "x", "options": {}, "goal": goal}]}):
+        result = sglang_plan.plan({**params, **asked}, False)
+        assert result["warnings"][-1] == f"given up for the goal: {result['goal']['given_up'][-1]}"
+
+
 @pytest.mark.parametrize(
     ("goal", "words"),
     [({"context": 1}, "rung odd: option goal, key context: there is no such key"), ({"context_tokens": "many"}, "key context_tokens: the value 'many'")],
