@@ -258,7 +258,7 @@ def test_other_gpus_with_less_memory_and_without_peer_access(lone: Pair) -> None
     slots = int(found["options"]["max-mamba-cache-size"])
     assert (found["environment"]["NCCL_P2P_DISABLE"], found["options"]["disable-custom-all-reduce"]) == ("1", "true")
     assert "rung 'few' (given up: many: " in ended.words
-    assert "direct copies between the GPUs (no peer access from 0 to 1" in ended.words
+    assert "direct copies between the GPUs (no peer access from" in ended.words
     change_gpus(node, list(OLD_KIND.gpus), p2p="ok")
     ended = repaired(lone, node, [SERVICE], *ladder)
     found = assert_follows(node, VERSION, "sm86", [A, B], 2)
