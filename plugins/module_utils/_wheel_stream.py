@@ -103,7 +103,8 @@ class Intake:
         # Without a list it is no wheel: it is left to the index.
         if record is None:
             return
-        if problem := mismatch(record.parent.name, record.read_text(encoding="utf-8"), digests):
+        # Bytes that are no text may stand in a damaged one; it is judged, not believed.
+        if problem := mismatch(record.parent.name, record.read_text(encoding="utf-8", errors="replace"), digests):
             self.damaged.append(problem)
             shutil.rmtree(arrived)
             return
@@ -134,7 +135,10 @@ def mismatch(name: str, record: str, digests: t.Mapping[str, str]) -> str:
     :param name: of the folder with the RECORD.
     :param digests: SHA-256 in RECORD's spelling, by path.
     """
-    rows = csv.reader(io.StringIO(record))
+    try:
+        rows = list(csv.reader(io.StringIO(record)))
+    except csv.Error as error:
+        return f"{name.removesuffix('.dist-info')}: its RECORD can't be read ({error})"
     listed = {row[0]: row[1].partition("=")[2] for row in rows if len(row) > 1 and row[1].startswith("sha256=")}
     for path in sorted(listed.keys() | digests.keys()):
         own = path.startswith(f"{name}/RECORD")

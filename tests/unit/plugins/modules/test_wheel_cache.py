@@ -133,6 +133,14 @@ def test_damage_is_found_by_the_wheels_own_list(world: World) -> None:
     assert world.units() == {"bbbb"}
 
 
+@pytest.mark.parametrize(("record", "words"), [(b"\xff\xfe\x00engine", "is not as the wheel's RECORD says"), (b'"' + b"x" * 200_000, "can't be read")])
+def test_a_list_that_makes_no_sense_is_damage_too(world: World, record: bytes, words: str) -> None:
+    (world.peer / "cache/archive-v0/aaaa/engine-1.dist-info/RECORD").write_bytes(record)
+    done = world.run()
+    assert "engine-1: " in done["warnings"][0] and words in done["warnings"][0]
+    assert world.units() == {"bbbb"}
+
+
 def test_a_peer_without_an_answer_is_a_warning(world: World) -> None:
     world.answer("echo 'container 129 not running!' >&2; exit 255")
     done = world.run()
