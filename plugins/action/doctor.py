@@ -9,8 +9,8 @@ import typing as t
 
 from ansible.utils.display import Display
 
-from ansible_collections.kpro.llm.plugins.plugin_utils import _doctor as doctor
-from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
+from ..plugin_utils import _doctor as doctor
+from ..plugin_utils._on_controller import OnController
 
 display = Display()
 

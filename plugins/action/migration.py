@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.plugin_utils._migration import Seen, choose_way
-from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
+from ..module_utils._core.errors import KproError
+from ..plugin_utils._migration import Seen, choose_way
+from ..plugin_utils._on_controller import OnController
 
 
 class ActionModule(OnController):

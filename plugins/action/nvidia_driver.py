@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.kpro.llm.plugins.plugin_utils._long_step import LongStep
+from ..plugin_utils._long_step import LongStep
 
 
 class ActionModule(LongStep):

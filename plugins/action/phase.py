@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
+from ..plugin_utils._on_controller import OnController
 
 FACT = "kpro_llm__phases"
 

@@ -10,8 +10,8 @@ import typing as t
 
 from ansible.utils.display import Display
 
-from ansible_collections.kpro.llm.plugins.plugin_utils import _preflight as preflight
-from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
+from ..plugin_utils import _preflight as preflight
+from ..plugin_utils._on_controller import OnController
 
 display = Display()
 

@@ -10,8 +10,8 @@ import typing as t
 
 from ansible.utils.display import Display
 
-from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
-from ansible_collections.kpro.llm.plugins.plugin_utils._summary import summary_lines
+from ..plugin_utils._on_controller import OnController
+from ..plugin_utils._summary import summary_lines
 
 display = Display()
 

@@ -9,7 +9,7 @@ import typing as t
 
 from ansible.utils.display import Display
 
-from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
+from ..plugin_utils._on_controller import OnController
 
 display = Display()
 

@@ -74,7 +74,7 @@ from ansible.module_utils.common.text.converters import to_bytes, to_text
 from ansible.plugins.connection.ssh import Connection as SSHConnection
 from ansible.utils.display import Display
 
-from ansible_collections.kpro.llm.plugins.plugin_utils import _pct_command as pct
+from ..plugin_utils import _pct_command as pct
 
 # Pieces bound the memory that a file of any size takes on the controller; a smaller file is one round trip.
 PIECE_BYTES = 64 * 1024 * 1024

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.plugin_utils._own_memory import cards_without
+from ..plugin_utils._own_memory import cards_without
 
 DOCUMENTATION = r"""
 name: cards_without

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.plugin_utils._gpu_problems import judge
+from ..plugin_utils._gpu_problems import judge
 
 DOCUMENTATION = r"""
 name: gpu_problems

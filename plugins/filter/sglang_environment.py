@@ -9,9 +9,9 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._flash_attn import flash_attn_package
-from ansible_collections.kpro.llm.plugins.module_utils._lanes import Facts, choose_lane, choose_python, contract_problems
+from ..module_utils._core.errors import KproError
+from ..module_utils._engine.flash_attn import flash_attn_package
+from ..module_utils._engine.lanes import Facts, choose_lane, choose_python, contract_problems
 
 DOCUMENTATION = r"""
 name: sglang_environment

@@ -10,9 +10,9 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._hardware import hardware_for
-from ansible_collections.kpro.llm.plugins.module_utils._lanes import choose_lane
+from ..module_utils._core.errors import KproError
+from ..module_utils._engine.gpu_settings import hardware_for
+from ..module_utils._engine.lanes import choose_lane
 
 DOCUMENTATION = r"""
 name: sglang_hardware

@@ -10,8 +10,8 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._lanes import choose_lane
+from ..module_utils._core.errors import KproError
+from ..module_utils._engine.lanes import choose_lane
 
 DOCUMENTATION = r"""
 name: sglang_lane

@@ -9,8 +9,8 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._sglang_options import rung_texts
+from ..module_utils._core.errors import KproError
+from ..module_utils._engine.options import rung_texts
 
 DOCUMENTATION = r"""
 name: sglang_rungs

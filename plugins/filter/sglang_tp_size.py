@@ -9,8 +9,8 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._tensor_parallel import tp_size, wanted_count
+from ..module_utils._core.errors import KproError
+from ..module_utils._engine.tensor_parallel import tp_size, wanted_count
 
 DOCUMENTATION = r"""
 name: sglang_tp_size

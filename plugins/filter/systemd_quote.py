@@ -9,8 +9,8 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._service_text import quoted_for_systemd
+from ..module_utils._core.errors import KproError
+from ..module_utils._service.text import quoted_for_systemd
 
 DOCUMENTATION = r"""
 name: systemd_quote

@@ -118,8 +118,8 @@ problems:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._cuda_result import cuda_result
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
+from ..module_utils._core.module import run_module
+from ..module_utils._cuda.result_edge import cuda_result
 
 
 def argument_spec() -> dict[str, t.Any]:

@@ -131,16 +131,16 @@ not_seen:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._changes import Change, plan_result
-from ansible_collections.kpro.llm.plugins.module_utils._cleanup import end_leftovers, leftover_row, owner_of, survey
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_memory import GpuMemory
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_reset import check_reset, reset, to_reset
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._ownership import Owner, state_words
-from ansible_collections.kpro.llm.plugins.module_utils._process_edge import ProcessTable
-from ansible_collections.kpro.llm.plugins.module_utils._process_table import Process, process_words
-from ansible_collections.kpro.llm.plugins.module_utils._stale_files import remove_file, stale_files
+from ..module_utils._core.changes import Change, plan_result
+from ..module_utils._core.errors import KproError
+from ..module_utils._core.module import run_module
+from ..module_utils._gpu.memory_edge import GpuMemory
+from ..module_utils._gpu.reset_edge import check_reset, reset, to_reset
+from ..module_utils._linux.processes import Process, process_words
+from ..module_utils._linux.processes_edge import ProcessTable
+from ..module_utils._service.cleanup_edge import end_leftovers, leftover_row, owner_of, survey
+from ..module_utils._service.ownership import Owner, state_words
+from ..module_utils._service.stale_files_edge import remove_file, stale_files
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "unit": {"type": "str", "default": "kpro-sglang.service"},

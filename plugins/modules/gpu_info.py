@@ -155,16 +155,16 @@ not_visible:
 import os
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import Versions
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import ProcessFiles
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_host import GpuHost
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import NvmlReport
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_report import HostFacts, Seen, result_of
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._nvidia_smi import ask_nvidia_smi
-from ansible_collections.kpro.llm.plugins.module_utils._nvml import LIBRARY_NOT_FOUND, ask_nvml
-from ansible_collections.kpro.llm.plugins.module_utils._secure_boot import SecureBoot
+from ..module_utils._core.module import run_module
+from ..module_utils._gpu.findings import Versions
+from ..module_utils._gpu.holders_edge import ProcessFiles
+from ..module_utils._gpu.host_edge import GpuHost
+from ..module_utils._gpu.model import NvmlReport
+from ..module_utils._gpu.nvidia_smi_edge import ask_nvidia_smi
+from ..module_utils._gpu.nvml_edge import LIBRARY_NOT_FOUND, ask_nvml
+from ..module_utils._gpu.report import HostFacts, Seen, result_of
+from ..module_utils._gpu.secure_boot import SecureBoot
+from ..module_utils._linux.command_edge import Command
 
 
 def argument_spec() -> dict[str, t.Any]:

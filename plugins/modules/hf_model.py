@@ -196,8 +196,8 @@ progress:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._model_ensure import ModelOptions, describe, describe_as, ensure, resolve
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
+from ..module_utils._core.module import run_module
+from ..module_utils._model.ensure import ModelOptions, describe, describe_as, ensure, resolve
 
 SPEC: dict[str, t.Any] = {
     "repository": {"type": "str", "required": True},

@@ -397,15 +397,15 @@ waiting:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._lxc_container import LxcContainer, Waits
-from ansible_collections.kpro.llm.plugins.module_utils._lxc_options import argument_spec, declared_from
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, Pvesh
-from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import read_gpus
-from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
-from ansible_collections.kpro.llm.plugins.module_utils._pve_https import Login, PveHttps
+from ..module_utils._container.converge import LxcContainer, Waits
+from ..module_utils._container.options import argument_spec, declared_from
+from ..module_utils._core.errors import KproError
+from ..module_utils._core.module import run_module
+from ..module_utils._linux.command_edge import Command
+from ..module_utils._pve.api_edge import PveApi, Pvesh
+from ..module_utils._pve.gpus import read_gpus
+from ..module_utils._pve.host_edge import Host
+from ..module_utils._pve.https_edge import Login, PveHttps
 
 
 def main_lxc_container(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:

@@ -102,12 +102,12 @@ address:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._lxc_look import look
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._pve_api import Pvesh
-from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
+from ..module_utils._container.look import look
+from ..module_utils._core.errors import KproError
+from ..module_utils._core.module import run_module
+from ..module_utils._linux.command_edge import Command
+from ..module_utils._pve.api_edge import Pvesh
+from ..module_utils._pve.host_edge import Host
 
 
 def main_lxc_container_info(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:

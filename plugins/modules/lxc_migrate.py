@@ -87,12 +87,12 @@ vmid:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._lxc_migrate import Migration, Wish
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._pve_api import Pvesh
-from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
+from ..module_utils._container.migrate import Migration, Wish
+from ..module_utils._core.errors import KproError
+from ..module_utils._core.module import run_module
+from ..module_utils._linux.command_edge import Command
+from ..module_utils._pve.api_edge import Pvesh
+from ..module_utils._pve.host_edge import Host
 
 
 def main_lxc_migrate(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:

@@ -173,15 +173,15 @@ plan:
 import os
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._driver_converge import Driver
-from ansible_collections.kpro.llm.plugins.module_utils._driver_edge import DriverEdge
-from ansible_collections.kpro.llm.plugins.module_utils._driver_model import Wanted
-from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import repository_of
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._long_job import LongJob
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import Repository
+from ..module_utils._core.errors import KproError
+from ..module_utils._core.module import run_module
+from ..module_utils._driver.converge import Driver
+from ..module_utils._driver.edge import DriverEdge
+from ..module_utils._driver.model import Wanted
+from ..module_utils._driver.repository import repository_of
+from ..module_utils._job.long_job_edge import LongJob
+from ..module_utils._linux.command_edge import Command
+from ..module_utils._runtime.base import Repository
 
 URL = "https://download.nvidia.com/XFree86/Linux-x86_64/{version}/NVIDIA-Linux-x86_64-{version}.run"
 

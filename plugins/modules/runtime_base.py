@@ -119,13 +119,13 @@ system:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._changes import plan_result
-from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import plan_base
-from ansible_collections.kpro.llm.plugins.module_utils._runtime_base_edge import Distribution
-from ansible_collections.kpro.llm.plugins.module_utils._runtime_options import ARGUMENTS, wanted_from
+from ..module_utils._core.changes import plan_result
+from ..module_utils._core.errors import KproError
+from ..module_utils._core.module import run_module
+from ..module_utils._linux.command_edge import Command
+from ..module_utils._runtime.base import plan_base
+from ..module_utils._runtime.base_edge import Distribution
+from ..module_utils._runtime.options import ARGUMENTS, wanted_from
 
 
 def main(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:

@@ -118,11 +118,11 @@ environment:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._runtime_look import look
-from ansible_collections.kpro.llm.plugins.module_utils._runtime_options import ARGUMENTS as BASE
-from ansible_collections.kpro.llm.plugins.module_utils._uv_ensure import ARGUMENTS as ENVIRONMENT
+from ..module_utils._core.errors import KproError
+from ..module_utils._core.module import run_module
+from ..module_utils._environment.ensure import ARGUMENTS as ENVIRONMENT
+from ..module_utils._runtime.look import look
+from ..module_utils._runtime.options import ARGUMENTS as BASE
 
 DECIDED = ("lock", "python", "package_version", "source_package")
 

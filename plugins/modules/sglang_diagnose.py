@@ -95,12 +95,12 @@ action:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._explain import explain
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._service_text import without_secrets
-from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
-from ansible_collections.kpro.llm.plugins.module_utils._text_file import read_text_file
+from ..module_utils._core.errors import KproError
+from ..module_utils._core.module import run_module
+from ..module_utils._diagnosis.diagnose_with_plan_edge import explain
+from ..module_utils._linux.systemd_edge import Systemd
+from ..module_utils._linux.text_file_edge import read_text_file
+from ..module_utils._service.text import without_secrets
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "log": {"type": "str", "default": ""},

@@ -69,10 +69,10 @@ port_is_ours:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._process_edge import ProcessTable
-from ansible_collections.kpro.llm.plugins.module_utils._process_table import process_words, within_cgroup
-from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
+from ..module_utils._core.module import run_module
+from ..module_utils._linux.processes import process_words, within_cgroup
+from ..module_utils._linux.processes_edge import ProcessTable
+from ..module_utils._linux.systemd_edge import Systemd
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "unit": {"type": "str", "default": "kpro-sglang.service"},

@@ -228,13 +228,13 @@ html:
 import dataclasses
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._plan_compare import deviations, read
-from ansible_collections.kpro.llm.plugins.module_utils._plan_ladder import goal_as_rung, planned_ladder
-from ansible_collections.kpro.llm.plugins.module_utils._plan_report import report
-from ansible_collections.kpro.llm.plugins.module_utils._plan_request import planned
-from ansible_collections.kpro.llm.plugins.module_utils._plan_table import table
-from ansible_collections.kpro.llm.plugins.module_utils._plan_target import request_of
+from ..module_utils._core.module import run_module
+from ..module_utils._vram.compare import deviations, read
+from ..module_utils._vram.ladder import goal_as_rung, planned_ladder
+from ..module_utils._vram.report import report
+from ..module_utils._vram.request import planned
+from ..module_utils._vram.table import table
+from ..module_utils._vram.target_edge import request_of
 
 
 def argument_spec() -> dict[str, t.Any]:

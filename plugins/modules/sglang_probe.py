@@ -128,19 +128,12 @@ warnings_found:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._chat import (
-    QUESTION_SPEC,
-    answer_fault,
-    answer_pattern,
-    chat_answer,
-    chat_request,
-    served_models,
-)
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._http_client import HttpAnswer, HttpClient
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._probe import device_fault, pools_of, shortfalls
-from ansible_collections.kpro.llm.plugins.module_utils._probe_full import FullProbe
+from ..module_utils._core.errors import KproError
+from ..module_utils._core.module import run_module
+from ..module_utils._linux.http_client_edge import HttpAnswer, HttpClient
+from ..module_utils._ready.chat import QUESTION_SPEC, answer_fault, answer_pattern, chat_answer, chat_request, served_models
+from ..module_utils._ready.probe import device_fault, pools_of, shortfalls
+from ..module_utils._ready.probe_full_edge import FullProbe
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "host": {"type": "str", "required": True},

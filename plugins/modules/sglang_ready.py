@@ -153,20 +153,20 @@ finished:
 import time
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._chat import QUESTION_SPEC, answer_pattern
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._explain import explain
-from ansible_collections.kpro.llm.plugins.module_utils._good_run import good_run
-from ansible_collections.kpro.llm.plugins.module_utils._http_client import HttpClient, connect_address
-from ansible_collections.kpro.llm.plugins.module_utils._memory_events import read_memory_events, since
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._readiness import LEVELS, Wanted, attempt
-from ansible_collections.kpro.llm.plugins.module_utils._ready_wait import Outcome, ReadyWait
-from ansible_collections.kpro.llm.plugins.module_utils._run_identity import RunIdentity, identity_from_dict
-from ansible_collections.kpro.llm.plugins.module_utils._service_text import without_secrets
-from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
-from ansible_collections.kpro.llm.plugins.module_utils._text_file import read_text_file
-from ansible_collections.kpro.llm.plugins.module_utils._wait_clock import WaitClock
+from ..module_utils._core.errors import KproError
+from ..module_utils._core.module import run_module
+from ..module_utils._diagnosis.diagnose_with_plan_edge import explain
+from ..module_utils._linux.http_client_edge import HttpClient, connect_address
+from ..module_utils._linux.run_identity import RunIdentity, identity_from_dict
+from ..module_utils._linux.systemd_edge import Systemd
+from ..module_utils._linux.text_file_edge import read_text_file
+from ..module_utils._ready.after_answer_edge import good_run
+from ..module_utils._ready.chat import QUESTION_SPEC, answer_pattern
+from ..module_utils._ready.clock_edge import WaitClock
+from ..module_utils._ready.oom_kills_edge import read_memory_events, since
+from ..module_utils._ready.wait_edge import Outcome, ReadyWait
+from ..module_utils._ready.walk_edge import LEVELS, Wanted, attempt
+from ..module_utils._service.text import without_secrets
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "identity": {"type": "dict", "required": True},

@@ -177,18 +177,18 @@ api_key_path:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._changes import Change, plan_result
-from ansible_collections.kpro.llm.plugins.module_utils._cleanup import end_leftovers, owner_of, survey
-from ansible_collections.kpro.llm.plugins.module_utils._engine_parser import check_options
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._process_edge import ProcessTable
-from ansible_collections.kpro.llm.plugins.module_utils._service_choice import choose, wanted_now
-from ansible_collections.kpro.llm.plugins.module_utils._service_edge import observe_service, put_service_file
-from ansible_collections.kpro.llm.plugins.module_utils._service_files import PATH_SPEC, TEXTS, plan_diff, service_paths
-from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServiceWanted, new_settings, plan_service
-from ansible_collections.kpro.llm.plugins.module_utils._service_state import ServiceState
-from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
+from ..module_utils._core.changes import Change, plan_result
+from ..module_utils._core.errors import KproError
+from ..module_utils._core.module import run_module
+from ..module_utils._linux.processes_edge import ProcessTable
+from ..module_utils._linux.systemd_edge import Systemd
+from ..module_utils._service.choice import choose, wanted_now
+from ..module_utils._service.cleanup_edge import end_leftovers, owner_of, survey
+from ..module_utils._service.edge import observe_service, put_service_file
+from ..module_utils._service.engine_parser_edge import check_options
+from ..module_utils._service.files import PATH_SPEC, TEXTS, plan_diff, service_paths
+from ..module_utils._service.plan import ServiceWanted, new_settings, plan_service
+from ..module_utils._service.state_edge import ServiceState
 
 _TEXT = {"type": "str"}
 ARGUMENT_SPEC: dict[str, t.Any] = {

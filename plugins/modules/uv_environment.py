@@ -236,8 +236,8 @@ source_wheel:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
-from ansible_collections.kpro.llm.plugins.module_utils._uv_ensure import ARGUMENTS, ensure
+from ..module_utils._core.module import run_module
+from ..module_utils._environment.ensure import ARGUMENTS, ensure
 
 
 def main(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:

@@ -90,10 +90,10 @@ size_bytes:
 
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils import _wheel_worker
-from ansible_collections.kpro.llm.plugins.module_utils._changes import Change, plan_result
-from ansible_collections.kpro.llm.plugins.module_utils._long_job import LongJob
-from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
+from ..module_utils._core.changes import Change, plan_result
+from ..module_utils._core.module import run_module
+from ..module_utils._environment import wheel_worker as _wheel_worker
+from ..module_utils._job.long_job_edge import LongJob
 
 UNIT = "kpro-wheels.service"
 # Imported, not only named: what a module does not import does not travel with it.

@@ -1,14 +1,14 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state of each link of a deployment, judged from what was observed. Pure. PRIVATE: for use in kpro.llm only."""
+"""The state of each link of a deployment, judged from what was observed. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ..module_utils._core.errors import KproError
 
 OK, DIFFERS, BROKEN, NOT_LOOKED_AT = "ok", "differs", "BROKEN", "not looked at"
 _AGAIN = "Run the deployment again (kpro.llm.deploy_qwen), it repairs exactly what differs"

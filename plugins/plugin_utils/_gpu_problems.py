@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which problems of a node's GPUs stand in the way of a deployment, and which only a person should hear of. PRIVATE: for use in kpro.llm only."""
+"""Which problems of a node's GPUs stand in the way of a deployment, and which only a person should hear of."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import dataclasses
 import re
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import BUS_ID
+from ..module_utils._core.errors import KproError
+from ..module_utils._pve.gpus import BUS_ID
 
 Values = t.Mapping[str, t.Any]
 _NODE = re.compile(r"/dev/nvidia(\d+)\Z")

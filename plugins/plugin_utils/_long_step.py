@@ -6,7 +6,7 @@
 The work runs in a transient systemd unit on the target; the module starts or attaches to it, waits for an event or a few
 seconds, and returns ``finished: false`` with a ``progress`` line. This plugin prints the line and asks again. An
 interrupted playbook leaves the unit running, and the next run attaches to it. A lost connection is no answer: once there was
-contact, it is sought again for a while. Each such module has an action plugin of its name that is nothing but this one. PRIVATE: for use in kpro.llm only.
+contact, it is sought again for a while. Each such module has an action plugin of its name that is nothing but this one.
 """
 
 from __future__ import annotations

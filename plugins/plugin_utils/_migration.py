@@ -1,14 +1,14 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a deployment moves from one node to another, judged from where its container is. Pure. PRIVATE: for use in kpro.llm only."""
+"""How a deployment moves from one node to another, judged from where its container is. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ..module_utils._core.errors import KproError
 
 CLUSTER = "cluster"  # Proxmox moves the container; it does not answer meanwhile
 SEPARATE = "separate"  # a new container beside the old one, which answers until the new one does

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What stands in the way of a deployment, judged from what was observed. Pure. PRIVATE: for use in kpro.llm only."""
+"""What stands in the way of a deployment, judged from what was observed. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import dataclasses
 import re
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils import _lanes as lanes
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import BUS_ID, bus_address
-from ansible_collections.kpro.llm.plugins.module_utils._tensor_parallel import DIVIDED, wanted_count
+from ..module_utils._core.errors import KproError
+from ..module_utils._engine import lanes
+from ..module_utils._engine.tensor_parallel import DIVIDED, wanted_count
+from ..module_utils._pve.gpus import BUS_ID, bus_address
 
 OK, NOTE, WILL_FIX, NEEDS_YOU = "OK", "note", "will fix", "needs you"
 PVE_MIN = (8, 1)  # the first with dev[n]

@@ -9,8 +9,8 @@ import dataclasses
 import random
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._plan_model import DENSE, HYBRID, HYBRID_MOE, Linear, Model
-from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import release_of
+from ansible_collections.kpro.llm.plugins.module_utils._engine.versions import release_of
+from ansible_collections.kpro.llm.plugins.module_utils._vram.model import DENSE, HYBRID, HYBRID_MOE, Linear, Model
 
 CARDS_MIB = (15360, 16376, 23028, 24564, 32607, 40960, 46068, 49140, 81559, 81920, 97887, 143771, 196608)
 

@@ -15,7 +15,7 @@ from engine_new import NewEngine
 from engine_old import OldEngine
 from wheels import Wheel
 
-from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import release_of
+from ansible_collections.kpro.llm.plugins.module_utils._engine.versions import release_of
 
 
 @dataclasses.dataclass(frozen=True)

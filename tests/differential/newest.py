@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "collections")]
 from compare import compare  # noqa: E402
 from wheels import fetch  # noqa: E402
 
-from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import NEWEST, release_of  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._engine.versions import NEWEST, release_of  # noqa: E402
 
 STARTS = 1000
 

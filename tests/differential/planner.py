@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from cases import Answer, Case
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._plan_options import options_of
-from ansible_collections.kpro.llm.plugins.module_utils._plan_resolve import resolve
-from ansible_collections.kpro.llm.plugins.module_utils._plan_sizing import shape_of, size
-from ansible_collections.kpro.llm.plugins.module_utils._plan_versions import rules_of
+from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._engine.versions import rules_of
+from ansible_collections.kpro.llm.plugins.module_utils._vram.options import options_of
+from ansible_collections.kpro.llm.plugins.module_utils._vram.resolve import resolve
+from ansible_collections.kpro.llm.plugins.module_utils._vram.sizing import shape_of, size
 
 
 def answer(case: Case, version: str) -> Answer:

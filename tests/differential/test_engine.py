@@ -16,8 +16,8 @@ from compare import compare
 from planner import answer
 from wheels import PINNED, fetch_pinned
 
-from ansible_collections.kpro.llm.plugins.module_utils._plan_model import model_of
-from ansible_collections.kpro.llm.plugins.module_utils._plan_option_names import BY_VERSION
+from ansible_collections.kpro.llm.plugins.module_utils._engine.option_names import BY_VERSION
+from ansible_collections.kpro.llm.plugins.module_utils._vram.model import model_of
 
 STARTS = 4000
 

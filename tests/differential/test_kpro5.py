@@ -15,11 +15,11 @@ import pytest
 import yaml
 from wheels import PINNED, fetch
 
-from ansible_collections.kpro.llm.plugins.module_utils._plan_ladder import planned_ladder
-from ansible_collections.kpro.llm.plugins.module_utils._plan_models import config_of
-from ansible_collections.kpro.llm.plugins.module_utils._plan_request import Request
-from ansible_collections.kpro.llm.plugins.module_utils._plan_target import cards_of
-from ansible_collections.kpro.llm.plugins.module_utils._sglang_options import rung_texts
+from ansible_collections.kpro.llm.plugins.module_utils._engine.options import rung_texts
+from ansible_collections.kpro.llm.plugins.module_utils._vram.ladder import planned_ladder
+from ansible_collections.kpro.llm.plugins.module_utils._vram.models import config_of
+from ansible_collections.kpro.llm.plugins.module_utils._vram.request import Request
+from ansible_collections.kpro.llm.plugins.module_utils._vram.target_edge import cards_of
 
 ROOT = next(parent for parent in Path(__file__).resolve().parents if (parent / "galaxy.yml").exists())
 VERSION = "0.5.23"

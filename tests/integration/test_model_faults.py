@@ -6,7 +6,7 @@
 After each fault: no snapshot exists under its name before it is whole and right, at most 64 MiB are fetched twice, and the second
 run ends with the files of the hub. Faults to which a node adds nothing (wrong bytes, truncated files, a server that stalls, a
 changed branch, lying journals, a full tmpfs) are in tests/unit/plugins/modules/test_hf_model.py and
-tests/unit/plugins/module_utils/test__model_transfer_edge.py. Without KPRO_TEST_EVERYTHING only the most telling one.
+tests/unit/plugins/module_utils/_model/test_transfer_edge.py. Without KPRO_TEST_EVERYTHING only the most telling one.
 """
 
 from __future__ import annotations

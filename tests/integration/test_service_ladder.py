@@ -15,7 +15,7 @@ import service_node
 from service_node import ENV, MODEL, ServiceNode
 from test_service_faults import GPUS, SERVES, UNIT, Ended, Running, put, raised
 
-from ansible_collections.kpro.llm.plugins.module_utils._plan_models import config_of
+from ansible_collections.kpro.llm.plugins.module_utils._vram.models import config_of
 
 pytestmark = pytest.mark.sandbox
 everything = pytest.mark.skipif(not os.environ.get("KPRO_TEST_EVERYTHING"), reason="a larger matrix: set KPRO_TEST_EVERYTHING=1")

@@ -40,7 +40,7 @@ CASES = {
     "transport": "020 041 076 135 146",
 }
 # Fixtures whose cases one test goes through, one by one.
-WHOLE = {"plugins/module_utils/fixtures/sglang_failure_cases.jsonl": ("plugins/module_utils/test_diagnose.py", "test_recorded_case")}
+WHOLE = {"plugins/module_utils/fixtures/sglang_failure_cases.jsonl": ("plugins/module_utils/_diagnosis/test_diagnose.py", "test_recorded_case")}
 # Cases whose test does not name the id: it holds the same input, or the collection has nothing that could fail so.
 BY_ANOTHER_NAME = {
     "019": ("test_failure_cases.py", "test_what_runs_on_a_target_needs_nothing_but_its_python"),

@@ -32,15 +32,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "collections"))
 
-from ansible_collections.kpro.llm.plugins.module_utils import _hub_protocol as protocol  # noqa: E402
-from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as manifests  # noqa: E402
-from ansible_collections.kpro.llm.plugins.module_utils import _model_store_edge as store  # noqa: E402
-from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import HubAccess  # noqa: E402
-from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile  # noqa: E402
-from ansible_collections.kpro.llm.plugins.module_utils._long_job import worker_archive  # noqa: E402
-from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import Manifest  # noqa: E402
-from ansible_collections.kpro.llm.plugins.module_utils._model_transfer_edge import TransferSettings  # noqa: E402
-from ansible_collections.kpro.llm.plugins.module_utils._model_worker import Job  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._job.long_job_edge import worker_archive  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._model import hub_protocol as protocol  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._model import manifest as manifests  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._model import store_edge as store  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._model.hub_edge import HubAccess  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._model.hub_protocol import RemoteFile  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._model.manifest import Manifest  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._model.transfer_edge import TransferSettings  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._model.worker import Job  # noqa: E402
 
 MIB = 1 << 20
 REPOSITORY = "bench/model"

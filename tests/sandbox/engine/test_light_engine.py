@@ -23,7 +23,7 @@ ROOT = HERE.parents[2]
 FIXTURES = ROOT / "tests/unit/plugins/module_utils/fixtures"
 sys.path.insert(0, str(ROOT / "collections"))
 
-from ansible_collections.kpro.llm.plugins.module_utils._start_log import read_start_log  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._engine.start_log import read_start_log  # noqa: E402
 
 UUID = "GPU-5a4d1c0e-7b6f-4f43-9d2a-3c1e8f60a641"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils._plan_models import config_of
+from ansible_collections.kpro.llm.plugins.module_utils._vram.models import config_of
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = config_of("Qwen/Qwen3.6-27B")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
-from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import repository_of
+from ansible_collections.kpro.llm.plugins.module_utils._driver import files
+from ansible_collections.kpro.llm.plugins.module_utils._driver.repository import repository_of
 
 VARIABLES = yaml.safe_load((Path(__file__).parents[3] / "roles" / "gpu_node" / "vars" / "main.yml").read_text(encoding="utf-8"))
 

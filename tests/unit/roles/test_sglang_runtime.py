@@ -13,11 +13,11 @@ import yaml
 from ansible_collections.kpro.llm.plugins.filter.sglang_attention import sglang_attention
 from ansible_collections.kpro.llm.plugins.filter.sglang_environment import sglang_environment
 from ansible_collections.kpro.llm.plugins.filter.sglang_lane import sglang_lane
-from ansible_collections.kpro.llm.plugins.module_utils._flash_attn import VERSION
-from ansible_collections.kpro.llm.plugins.module_utils._ladder import ATTENTION_RUNG
-from ansible_collections.kpro.llm.plugins.module_utils._lanes import LANES
-from ansible_collections.kpro.llm.plugins.module_utils._source_package import SourcePackage
-from ansible_collections.kpro.llm.plugins.module_utils._uv_ensure import ARGUMENTS
+from ansible_collections.kpro.llm.plugins.module_utils._engine.flash_attn import VERSION
+from ansible_collections.kpro.llm.plugins.module_utils._engine.lanes import LANES
+from ansible_collections.kpro.llm.plugins.module_utils._environment.ensure import ARGUMENTS
+from ansible_collections.kpro.llm.plugins.module_utils._environment.source_package import SourcePackage
+from ansible_collections.kpro.llm.plugins.module_utils._service.ladder import ATTENTION_RUNG
 
 ROLE = Path(__file__).resolve().parents[3] / "roles/sglang_runtime"
 DEFAULTS = yaml.safe_load((ROLE / "defaults/main.yml").read_text())

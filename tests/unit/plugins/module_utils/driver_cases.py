@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
-from ansible_collections.kpro.llm.plugins.module_utils._driver_model import DriverPackage, GpuUser, Present, Unit, Wanted
-from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import repository_of
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import DeviceNode, PciGpu
-from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import DkmsEntry, DriverVersion
+from ansible_collections.kpro.llm.plugins.module_utils._driver import files
+from ansible_collections.kpro.llm.plugins.module_utils._driver.model import DriverPackage, GpuUser, Present, Unit, Wanted
+from ansible_collections.kpro.llm.plugins.module_utils._driver.repository import repository_of
+from ansible_collections.kpro.llm.plugins.module_utils._gpu.model import DeviceNode, PciGpu
+from ansible_collections.kpro.llm.plugins.module_utils._gpu.text import DkmsEntry, DriverVersion
 
 VERSION = "580.173.02"
 OLDER = "570.148.08"

@@ -9,9 +9,9 @@ import json
 import typing as t
 from pathlib import Path
 
-from ansible_collections.kpro.llm.plugins.module_utils._plan_core import Inputs, Outcome, evaluate
-from ansible_collections.kpro.llm.plugins.module_utils._plan_gpus import idle_card
-from ansible_collections.kpro.llm.plugins.module_utils._plan_request import Request, inputs_of
+from ansible_collections.kpro.llm.plugins.module_utils._vram.cards import idle_card
+from ansible_collections.kpro.llm.plugins.module_utils._vram.core import Inputs, Outcome, evaluate
+from ansible_collections.kpro.llm.plugins.module_utils._vram.request import Request, inputs_of
 
 FIXTURES = Path(__file__).parent / "fixtures" / "plan"
 CONFIGS: dict[str, t.Any] = json.loads((FIXTURES / "model_configs.json").read_text(encoding="utf-8"))

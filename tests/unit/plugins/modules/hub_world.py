@@ -19,7 +19,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.kpro.llm.plugins.module_utils import _long_job
+from ansible_collections.kpro.llm.plugins.module_utils._job import long_job_edge as _long_job
 from ansible_collections.kpro.llm.plugins.modules import hf_model
 
 ROOT = Path(__file__).resolve().parents[4]

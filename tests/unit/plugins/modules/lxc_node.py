@@ -21,7 +21,7 @@ import pytest
 from ansible.module_utils import basic
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
+from ansible_collections.kpro.llm.plugins.module_utils._pve.host_edge import Host
 from ansible_collections.kpro.llm.plugins.modules import lxc_container
 
 STAND_IN = pathlib.Path(__file__).parents[3] / "sandbox" / "proxmox"

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from sglang_standins import UNIT, Ended, StandinUnit, run_module
 
-from ansible_collections.kpro.llm.plugins.module_utils._process_edge import ProcessTable
-from ansible_collections.kpro.llm.plugins.module_utils._process_end import Ender
+from ansible_collections.kpro.llm.plugins.module_utils._linux.processes_edge import ProcessTable
+from ansible_collections.kpro.llm.plugins.module_utils._linux.processes_end_edge import Ender
 from ansible_collections.kpro.llm.plugins.modules import gpu_cleanup
 
 GROUP = f"/system.slice/{UNIT}"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils._command import Command
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import BaseWanted, Repository, plan_base
-from ansible_collections.kpro.llm.plugins.module_utils._runtime_base_edge import Distribution
+from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._linux.command_edge import Command
+from ansible_collections.kpro.llm.plugins.module_utils._runtime.base import BaseWanted, Repository, plan_base
+from ansible_collections.kpro.llm.plugins.module_utils._runtime.base_edge import Distribution
 from ansible_collections.kpro.llm.plugins.modules import runtime_base
 
 KEY = (Path(__file__).parents[1] / "module_utils/fixtures/key-debian-bookworm-stable.asc").read_text()

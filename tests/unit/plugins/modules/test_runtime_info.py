@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from test_uv_environment import World
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._lanes import LANES
+from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._engine.lanes import LANES
 from ansible_collections.kpro.llm.plugins.modules import runtime_info
 
 LANE = LANES["cpu"]

@@ -16,9 +16,9 @@ import yaml
 from sglang_standins import Ended, run_module
 
 from ansible_collections.kpro.llm.plugins.doc_fragments import plan_inputs
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._plan_target import check_system
-from ansible_collections.kpro.llm.plugins.module_utils._sglang_options import rung_texts
+from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._engine.options import rung_texts
+from ansible_collections.kpro.llm.plugins.module_utils._vram.target_edge import check_system
 from ansible_collections.kpro.llm.plugins.modules import sglang_plan
 
 SEED: dict[str, t.Any] = {

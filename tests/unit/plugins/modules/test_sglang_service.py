@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from sglang_standins import Ended, StandinUnit, run_module
 
-from ansible_collections.kpro.llm.plugins.module_utils._service_state import ServiceState
+from ansible_collections.kpro.llm.plugins.module_utils._service.state_edge import ServiceState
 from ansible_collections.kpro.llm.plugins.modules import sglang_service
 
 CONFIG = 'model-path: "/srv/models/tiny"\napi-key: "@KPRO_API_KEY@"\ncontext-length: 8192\n'

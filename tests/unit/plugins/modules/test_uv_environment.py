@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils import _long_job
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._uv_ensure import ARGUMENTS
+from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._environment.ensure import ARGUMENTS
+from ansible_collections.kpro.llm.plugins.module_utils._job import long_job_edge as _long_job
 from ansible_collections.kpro.llm.plugins.modules import uv_environment
 
 STANDINS = Path(__file__).parent / "standins"

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.kpro.llm.plugins.module_utils import _long_job
-from ansible_collections.kpro.llm.plugins.module_utils._wheel_stream import Intake, Refused
+from ansible_collections.kpro.llm.plugins.module_utils._environment.wheel_stream_edge import Intake, Refused
+from ansible_collections.kpro.llm.plugins.module_utils._job import long_job_edge as _long_job
 from ansible_collections.kpro.llm.plugins.modules import wheel_cache
 
 STANDINS = Path(__file__).parent / "standins"

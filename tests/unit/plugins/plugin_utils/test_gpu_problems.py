@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_findings import Finding, xid_events, xid_findings
+from ansible_collections.kpro.llm.plugins.module_utils._gpu.findings import Finding, xid_events, xid_findings
 from ansible_collections.kpro.llm.plugins.plugin_utils._gpu_problems import judge
 
 GOOD, BAD = "GPU-aaaa", "GPU-bbbb"

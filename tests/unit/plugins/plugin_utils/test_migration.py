@@ -8,7 +8,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
 from ansible_collections.kpro.llm.plugins.plugin_utils._migration import Seen, choose_way
 
 ABSENT = {"vmid": 129, "exists": False, "here": False, "kind": "", "node": "", "running": False, "ours": False, "onboot": False, "address": ""}

@@ -1,0 +1,168 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What has to be true on the node before a container is made or changed."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._core.errors import KproError
+from .._pve import config as cfg
+from .._pve import gpus as gpu_rules
+from .._pve import property as prop
+from .._pve.gpus import Gpu
+from .._pve.idmap import can_use, root_ids
+from .declared import OWNER_TAG, Declared, Mount
+from .facts import Facts, Present
+
+
+def choose_gpus(declared: Declared, facts: Facts) -> tuple[Gpu, ...] | None:
+    """Return the GPUs for the container; None if none are declared or the node's GPUs are not known yet.
+
+    :raises KproError: if one is not there, or another guest has it and sharing is not allowed.
+    """
+    if declared.gpus is None or facts.gpus is None:
+        return None
+    config = facts.present.config if facts.present else cfg.Config({})
+    own = {gpu_rules.device_path(value) for value in config.numbered("dev").values()}
+    taken = () if declared.share_gpus else {gpu.node for gpu in facts.gpus if gpu_rules.claims(gpu, facts.guests)}
+    chosen = gpu_rules.choose(declared.gpus, facts.gpus, avoid=taken, prefer=own)
+    if not declared.share_gpus:
+        gpu_rules.check_claims(chosen, facts.guests)
+    return chosen
+
+
+def check_owner(declared: Declared, present: Present) -> bool:
+    """Return True if the container is to be taken over, False if it is ours already.
+
+    :raises KproError: if it belongs to somebody else and may not be taken over.
+    """
+    if OWNER_TAG in cfg.split_tags(present.config.keys.get("tags", "")):
+        return False
+    name = present.config.keys.get("hostname", "no name")
+    what = f"{declared.name} ({name})"
+    if declared.state == "absent":
+        raise KproError(what, f"it is not ours (no tag {OWNER_TAG}), so it is never removed", f"Remove it by hand: pct destroy {declared.vmid}")
+    if prop.flag(present.config.keys.get("template", "0")) == "1":
+        raise KproError(what, "it is a container template", "Choose another id")
+    if not declared.adopt:
+        raise KproError(
+            what,
+            f"the id is taken by a container that was made by somebody else (no tag {OWNER_TAG})",
+            "Choose another id, or take the container over with adopt: true (its data, volumes and MAC addresses stay)",
+        )
+    return True
+
+
+def check_privilege(declared: Declared, present: Present, adopted: bool) -> str:
+    """Return a sentence if a container that is taken over keeps another privilege level than declared.
+
+    :raises KproError: if our own container has the other level, which can't be changed afterwards.
+    """
+    now = prop.flag(present.config.keys.get("unprivileged", "0")) == "1"
+    if now == declared.unprivileged:
+        return ""
+    words = {True: "unprivileged", False: "privileged"}
+    if not adopted and not declared.adopt:
+        raise KproError(
+            declared.name,
+            f"it is {words[now]}, declared is {words[declared.unprivileged]}; Proxmox can't change that afterwards",
+            f"Declare unprivileged: {str(now).lower()}, or remove the container and have it made anew",
+        )
+    return f"{declared.name} stays {words[now]} (declared: {words[declared.unprivileged]}); the level can't be changed afterwards"
+
+
+def check_lock(declared: Declared, present: Present) -> None:
+    """Stop on a lock in the configuration; it is never removed from here.
+
+    :raises KproError: naming the lock.
+    """
+    if present.lock and present.lock != "mounted":
+        raise KproError(
+            declared.name,
+            f"CT is locked ({present.lock}): another operation works on it, or one was cut off",
+            f"Wait for it; if no task runs any more, 'pct unlock {declared.vmid}' on the node",
+        )
+
+
+def check_devices(wanted: t.Mapping[str, str], facts: Facts, required: bool) -> list[str]:
+    """Return a sentence for each passed path that is no device node of this node.
+
+    With one such path Proxmox writes any change and then fails, and a start fails.
+
+    :param wanted: all ``dev[n]`` keys as they will be.
+    :raises KproError: instead, if they are required now.
+    """
+    found = []
+    for key, value in wanted.items():
+        path = gpu_rules.device_path(value)
+        state = (facts.paths or {}).get(path)
+        if state is None or state.kind == "device":
+            continue
+        if state.kind == "absent":
+            reason = f"{key} passes it, but {facts.node} has no such device node"
+            remedy = "Load the driver and make its nodes (role gpu_node; 'nvidia-modprobe -u -c0'), or take the entry out"
+        else:
+            reason = f"{key} passes it, but on {facts.node} it is a {state.kind}, not a device (left by an old bind mount?)"
+            remedy = f"Remove it on the node ('rm {path}') and let the driver or udev make the node again"
+        if required:
+            raise KproError(path, reason, remedy)
+        found.append(f"{path}: {reason} yet")
+    return found
+
+
+def stale_devices(present: Present, facts: Facts) -> dict[str, str]:
+    """Return the passed NVIDIA device nodes that are no longer the node's own inside the running container, with the reason.
+
+    A driver that was loaded again may have another dynamic major; the container keeps the old one until its next start.
+    """
+    found = {}
+    for key, value in present.active.numbered("dev").items():
+        path = gpu_rules.device_path(value)
+        inside, here = facts.inside.get(path), (facts.paths or {}).get(path)
+        if inside is None or here is None or here.kind != "device" or not gpu_rules.is_nvidia_node(path):
+            continue
+        if inside.kind != "device":
+            found[key] = f"{path} is {'absent' if inside.kind == 'absent' else f'a {inside.kind}'} inside the container"
+        elif inside.numbers != here.numbers:
+            old, new = (":".join(map(str, state.numbers)) for state in (inside, here))
+            found[key] = f"{path} is {old} inside the container, {new} on {facts.node} since the driver was loaded again"
+    return found
+
+
+def check_bridge(key: str, value: str, facts: Facts) -> None:
+    """Stop if a network interface names a bridge that the node lacks; Proxmox would write the change and then fail.
+
+    :raises KproError: naming the bridge.
+    """
+    bridge = prop.parse(value, prop.NET).get("bridge", "")
+    if not bridge:
+        raise KproError(f"{key} '{value}'", "it names no bridge", "Declare network.bridge")
+    if not facts.bridges.get(bridge, True):
+        raise KproError(f"bridge '{bridge}'", f"{facts.node} has no such bridge", "Declare one of the node's bridges")
+
+
+def mount_findings(mounts: t.Iterable[Mount], facts: Facts, unprivileged: bool, raw: t.Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """Return the folders to make on the node, and sentences on folders that the container's root can't use.
+
+    :raises KproError: if a source is no folder.
+    """
+    uid, gid = root_ids(unprivileged, raw)
+    missing: list[str] = []
+    notes = []
+    for mount in mounts:
+        state = (facts.paths or {}).get(mount.source)
+        if state is None:
+            continue
+        if state.kind == "absent":
+            missing.append(mount.source)
+        elif state.kind != "folder":
+            raise KproError(f"mount {mount.target}", f"{mount.source} on {facts.node} is a {state.kind}, not a folder")
+        elif not can_use(state, uid, gid, write=not mount.read_only):
+            verb = "read" if mount.read_only else "write"
+            notes.append(
+                f"{mount.source} on {facts.node} is {state.mode:04o} {state.uid}:{state.gid}; the container's root is {uid}:{gid} there"
+                f" and can't {verb} it (chown {uid}:{gid} {mount.source} on the node would let it)"
+            )
+    return missing, notes

@@ -1,0 +1,81 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What was observed about a container and its node before a plan is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from .._pve.config import Config
+from .._pve.gpu_processes import GpuProcess
+from .._pve.gpus import Gpu, Guest
+from .._pve.idmap import FileState
+from .._pve.stores import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Present:
+    """A container that is on this node.
+
+    :param config: its configuration as it will be after the next start (pending changes counted).
+    :param active: its configuration as it runs now.
+    :param pid: process id of its init on the node, 0 if it does not run or that is not known.
+    """
+
+    config: Config
+    active: Config
+    running: bool = False
+    lock: str = ""
+    name: str = ""
+    pid: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Elsewhere:
+    """A guest of the cluster with the wanted id that is not a container on this node.
+
+    :param obstacles: what stands in the way of its migration to this node, one sentence each.
+    """
+
+    vmid: int
+    kind: str
+    node: str
+    name: str = ""
+    running: bool = False
+    obstacles: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """One observation; what could not or need not be looked at is None.
+
+    :param present: the container, if it is on this node.
+    :param elsewhere: the guest with its id, if it is not.
+    :param gpus: the node's GPUs; None if they are not known yet (check mode before the driver is installed).
+    :param guests: the other guests of the node.
+    :param paths: what is at the paths that matter (device nodes, sources of mounts).
+    :param inside: what is at the passed device nodes' paths in the running container.
+    :param holders: processes of the container that have a GPU open.
+    :param majors: character device majors and their drivers.
+    :param bridges: whether the declared bridges exist.
+    :param storages: storages of the node (only if a container is to be made).
+    :param stored: templates on the template storage (likewise).
+    :param offered: templates that Proxmox offers for download (only if the wanted one is missing).
+    """
+
+    node: str
+    pve_major: int = 9
+    present: Present | None = None
+    elsewhere: Elsewhere | None = None
+    gpus: tuple[Gpu, ...] | None = None
+    guests: tuple[Guest, ...] = ()
+    paths: t.Mapping[str, FileState] | None = None
+    inside: t.Mapping[str, FileState] = dataclasses.field(default_factory=dict)
+    holders: tuple[GpuProcess, ...] = ()
+    majors: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
+    bridges: t.Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    storages: Rows = ()
+    stored: Rows = ()
+    offered: Rows = ()

@@ -1,0 +1,138 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a diagnosis is, and the case that it is made from."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from .._engine.start_log import StartLog, rank_of, read_start_log
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """What went wrong.
+
+    :param class_: short name of the kind of failure; ``unknown`` is an honest answer.
+    :param cause: one sentence with the numbers that decided.
+    :param evidence: the lines that decided.
+    :param remedy: which setting to change; empty if none helps.
+    :param direction: for a setting, ``raise`` or ``lower``; otherwise empty.
+    :param confidence: ``certain`` (said in so many words), ``likely`` (fits, other causes possible) or ``none``.
+    :param action: what a deployment should do: stop_and_report, warn_and_continue, fix_and_continue or continue_or_wait.
+    :param phase: phase of the start in which it happened; filled in by :func:`_diagnose.diagnose`.
+    """
+
+    class_: str
+    cause: str
+    remedy: str = ""
+    evidence: tuple[str, ...] = ()
+    direction: str = ""
+    confidence: str = "certain"
+    action: str = "stop_and_report"
+    phase: str = ""
+
+    def as_dict(self) -> dict[str, t.Any]:
+        """Return plain values for a module's result."""
+        values = dataclasses.asdict(self)
+        values["class"] = values.pop("class_")
+        values["evidence"] = list(self.evidence)
+        return values
+
+
+class Case:
+    """The log of a start and the facts around it, as the rules ask for them.
+
+    Facts may be absent, and unknown ones are accepted: a rule that lacks one is silent.
+    """
+
+    def __init__(self, lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> None:
+        self.context = dict(context or {})
+        self.lines = [line.rstrip() for line in lines if line.strip()]
+        self.log: StartLog = read_start_log(self.lines)
+
+    def get(self, *names: str) -> t.Any:
+        """Return the first fact known under one of the names; dots lead into dictionaries ("unit.Result")."""
+        for name in names:
+            value: t.Any = self.context
+            for part in name.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            if value is not None:
+                return value
+        return None
+
+    def number(self, *names: str) -> float | None:
+        """Return a fact as a number; None if it is absent or none."""
+        value = self.get(*names)
+        try:
+            return None if value is None or isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            return None
+
+    def option(self, name: str) -> t.Any:
+        """Return an engine option by long name, from the facts (``args``, ``flags``) or from the log's own ``server_args``."""
+        args = self.get("args", "resolved_args")
+        if isinstance(args, dict):
+            for given, value in args.items():
+                if given.replace("-", "_") == name:
+                    return value
+        flags = self.get("flags")
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(flags, list) and flag in flags[:-1]:
+            return flags[flags.index(flag) + 1]
+        return self._logged_option(name)
+
+    def option_number(self, name: str) -> float | None:
+        """Return an engine option as a number; None if it is not known."""
+        try:
+            return float(self.option(name))
+        except (TypeError, ValueError):
+            return None
+
+    def _logged_option(self, name: str) -> t.Any:
+        for line in self.lines:
+            if "server_args=" in line:
+                found = re.search(rf"['\"]?{name}['\"]?\s*[:=]\s*'?([^,')\s]+)", line)
+                return None if found is None or found[1] == "None" else found[1]
+        return None
+
+    def find(self, pattern: str) -> re.Match[str] | None:
+        """Return the first match of a pattern in any line."""
+        expression = re.compile(pattern)
+        return next((found for line in self.lines if (found := expression.search(line))), None)
+
+    def line(self, pattern: str) -> str:
+        """Return the first line that a pattern matches; empty if none does."""
+        found = self.find(pattern)
+        return found.string if found else ""
+
+    @property
+    def first_error(self) -> str:
+        """The line that names the exception of the first failing rank: the cause, where later lines are echoes of it."""
+        begun, rank = False, None
+        for line in self.lines:
+            if _ECHO.search(line):
+                continue
+            if "Traceback (most recent call last)" in line and not begun:
+                begun, rank = True, rank_of(line)
+            elif rank is not None and rank_of(line) not in (None, rank):
+                continue
+            elif _EXCEPTION.match(_without_prefix(line)):
+                return line
+        return ""
+
+
+_ECHO = re.compile(r"Received sigquit|SIGQUIT received|^Killed$|kill_process_tree|Subprocess \S+ .*crashed")
+_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|OutOfMemory\w*)\b.*|Exception: .*")
+
+
+def _without_prefix(line: str) -> str:
+    return re.sub(r"^\[[^\]]*\]\s*", "", line).strip()
+
+
+def gib(value: float) -> str:
+    """Return a size for a person."""
+    return f"{value:.1f} GiB"

@@ -1,0 +1,97 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find the cause: rules over the log and the facts around it, the most telling first."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from . import rules_card as _diagnosis_card
+from . import rules_container as _diagnosis_container
+from . import rules_memory as _diagnosis_memory
+from . import rules_notes as _diagnosis_notes
+from . import rules_service as _diagnosis_service
+from . import rules_start as _diagnosis_start
+from . import rules_unit as _diagnosis_unit
+from .case import Case, Diagnosis
+
+# Facts about unit and service first: they say whether the log is worth reading. Then memory, whose texts also hold general words.
+_RULES = (
+    *_diagnosis_container.RULES,
+    *_diagnosis_card.RULES,
+    *_diagnosis_unit.RULES,
+    *_diagnosis_service.RULES,
+    *_diagnosis_memory.RULES,
+    *_diagnosis_start.RULES,
+)
+
+
+def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> Diagnosis:
+    """Return the cause of a failed start, or an honest "unknown" with what there is to see.
+
+    :param lines: the start's log, whole lines in order.
+    :param context: facts around it (``args``, ``unit``, ``engine_version``, ``driver``, ``loss`` ...); unknown ones are accepted.
+    """
+    case = Case(lines, context)
+    if isinstance(case.get("loss"), (list, tuple)) and list(case.get("loss"))[:1] in (["other_server_answers"], ["container_stopping"]):
+        # Seen in the kernel's tables or by systemd: more than the log can know.
+        return dataclasses.replace(_loss(case) or _unknown(case), phase=case.log.phase)
+    for rule in _RULES:
+        found = rule(case)
+        if found is not None:
+            return dataclasses.replace(found, phase=case.log.phase)
+    # A line that only warns is an answer where no start was lost.
+    note = None if case.get("loss") else next(iter(_diagnosis_notes.notes(case)), None)
+    found = _loss(case) or _diagnosis_card.cuda_error(case) or _diagnosis_start.first_exception(case) or _diagnosis_unit.killed(case) or note or _unknown(case)
+    return dataclasses.replace(found, phase=case.log.phase)
+
+
+def silent_faults(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> list[str]:
+    """Return what the log of a start says that serves, and serves worse than it seems; one sentence with the remedy each."""
+    case = Case(lines, context)
+    rules = [_diagnosis_service.wrong_weights, _diagnosis_service.effective_setting]
+    if case.option("device") != "cpu":
+        rules.append(_diagnosis_service.on_the_cpu)
+    found = [finding for rule in rules if (finding := rule(case)) is not None]
+    return [f"{finding.cause}. {finding.remedy}" for finding in [*found, *_diagnosis_notes.notes(case)]]
+
+
+def _loss(case: Case) -> Diagnosis | None:
+    """What the waiting saw itself, where the log does not say more."""
+    loss = case.get("loss")
+    if not isinstance(loss, (list, tuple)) or len(loss) != 2 or loss[0] in ("crashed", "start_failed", "timeout"):
+        return None
+    remedies = {
+        "wrong_answer": "If the text is no language at all, weights or copies between the GPUs are wrong: do not use this service",
+        "wrong_model": "Another server may have the port, or the service was started with an older configuration",
+        "api_key_refused": "Another server may have the port; the key lies in /etc/kpro-llm/api_key of the container",
+        "hang": "Look at the node (disk, GPU, kernel log); allow more in sglang_server__hang_budgets_s if it was only slow",
+        "tool_parser_wrong": "Set tool_call_parser and reasoning_parser for this model",
+        "reasoning_parser_wrong": "Set reasoning_parser for this model",
+        "other_server_answers": "End the other server or choose another sglang_server__port",
+        "identity_changed": "Run the deployment again",
+        "crash_loop": "Stop the unit, repair the cause of the first start's end, run the deployment again",
+        "container_stopping": "Run the deployment again once container and node are up; the service comes back by itself",
+        "never_started": "Start it by running the deployment",
+    }
+    error = case.first_error.strip() if loss[0] == "crash_loop" else ""
+    cause = f"{loss[1]}. Cause of the first start's end: {error}" if error else str(loss[1])
+    return Diagnosis(str(loss[0]), cause, remedies.get(str(loss[0]), ""), (error,) if error else tuple(case.lines[-3:]))
+
+
+def _unknown(case: Case) -> Diagnosis:
+    loss = case.get("loss")
+    if isinstance(loss, (list, tuple)) and len(loss) == 2 and loss[0] == "timeout":
+        remedy = "Allow more in sglang_server__ready_timeout_s if it was only slow; the log tells where the time went"
+        return Diagnosis("timeout", str(loss[1]), remedy, tuple(case.lines[-3:]), "raise", "likely")
+    exit_words = str(case.get("unit.exit_words") or "")
+    how = f" ({exit_words})" if exit_words else ""
+    return Diagnosis(
+        "unknown",
+        f"the start ended in the phase '{case.log.phase}'{how} and its log does not say why",
+        "",
+        tuple(case.lines[-5:]),
+        confidence="none",
+    )

@@ -1,0 +1,37 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Edge around the diagnosis: what it needs of the machine, and the memory plan where that has the sum."""
+
+from __future__ import annotations
+
+import json
+import os
+import typing as t
+
+from .._linux.text_file_edge import read_text_file
+from .case import Diagnosis
+from .diagnose import diagnose
+
+# What the plan models; an error of another kind has nothing to gain from it.
+_PLANNED = frozenset({"hybrid_state_pool_too_large", "pools_too_large", "fraction_too_low", "weights_too_large", "state_slots_too_few", "graph_capture_oom"})
+
+
+def explain(lines: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Diagnosis:
+    """Return the cause of a failed start, with the plan's sum and computed changes if the context names model, GPUs, version and options."""
+    finding = diagnose(lines, context)
+    on_cpu = (context.get("args") or {}).get("device") == "cpu"
+    if finding.class_ not in _PLANNED or not context.get("gpu_memory_mib") or on_cpu:
+        return finding
+    # Only here, because the planner is large and most calls have no use for it.
+    from .against_plan import with_plan
+
+    return with_plan(finding, lines, {"model_config": _config_of(str(context.get("model_path") or "")), **context})
+
+
+def _config_of(model_path: str) -> t.Any:
+    file = read_text_file(os.path.join(model_path, "config.json")) if model_path else None
+    try:
+        return json.loads(file.text) if file else None
+    except ValueError:
+        return None

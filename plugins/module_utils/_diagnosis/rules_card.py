@@ -1,0 +1,59 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules about the card itself: the driver's Xid events, and errors that CUDA reports."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from .._gpu.findings import xid_events
+from .case import Case, Diagnosis
+
+_RESTART = "Restart the service; if it comes again, copies between the GPUs or a kernel are at fault"
+# Source: NVIDIA, "Xid errors", and its GPU debug guidelines. (Class of event, what it means, what to do.)
+_MEANING: dict[int, tuple[str, str, str]] = {
+    **dict.fromkeys((13, 31, 43, 45), ("gpu_program_fault", "a program on the GPU failed or was ended", _RESTART)),
+    94: ("gpu_program_fault", "an uncorrectable memory error was contained to one program", "Restart the service"),
+    **dict.fromkeys((48, 95), ("gpu_fault", "uncorrectable errors in the GPU's memory", "Stop what uses the GPU and reset it (kpro.llm.gpu_cleanup, reset)")),
+    63: ("gpu_fault", "a row of the GPU's memory is to be remapped", "Reset the GPU (kpro.llm.gpu_cleanup, reset) when nobody uses it"),
+    64: ("gpu_fault", "a row of the GPU's memory could not be remapped", "Have the card replaced"),
+    **dict.fromkeys((61, 62, 69, 109), ("gpu_fault", "an engine of the GPU hangs", "Reset the GPU (kpro.llm.gpu_cleanup, reset), or reboot the node")),
+    74: ("gpu_fault", "NVLink reports errors", "Seat the bridge between the cards anew; look at nvidia-smi nvlink -e"),
+    79: ("gpu_fault", "the GPU has fallen off the bus", "Look at power and PCIe; the node needs a cold start"),
+    **dict.fromkeys((119, 120), ("gpu_fault", "the GPU's own processor (GSP) does not answer", "Reset the GPU or reboot the node, and update the driver")),
+    154: ("gpu_fault", "the driver itself asks for a reset or a reboot", "Do what its line in the kernel's log says"),
+}
+
+
+def xid(case: Case) -> Diagnosis | None:
+    """The driver reported an event of the card; the most serious one decides, and of those the first."""
+    given = case.get("xids")
+    events = [event for event in given if isinstance(event, dict)] if isinstance(given, list) else []
+    events += xid_events("\n".join([*case.lines, str(case.get("dmesg", "kernel_log") or "")]))
+    known = [event for event in events if int(event.get("xid") or 0) in _MEANING]
+    if not known:
+        return None
+    worst = next((event for event in known if _MEANING[int(event["xid"])][0] == "gpu_fault"), known[0])
+    number, bus, text = int(worst["xid"]), str(worst.get("bus_id") or "?"), str(worst.get("text") or "")
+    class_, words, remedy = _MEANING[number]
+    said = f" ({text})" if text else ""
+    return Diagnosis(class_, f"GPU {bus} reported Xid {number}: {words}{said}", remedy, (f"Xid {number}, GPU {bus}: {text}",))
+
+
+def cuda_error(case: Case) -> Diagnosis | None:
+    """CUDA reports a fault that is no lack of memory; what the card had, the node's kernel log knows."""
+    found = case.find(
+        r"CUDA error: (an illegal memory access was encountered|unspecified launch failure|uncorrectable ECC error encountered|misaligned address"
+        r"|device-side assert triggered|hardware stack error|the launch timed out and was terminated|unknown error)"
+    )
+    if not found:
+        return None
+    rank = re.search(r"\bTP(\d+)\b", found.string)
+    who = f"rank {rank[1]}: " if rank else ""
+    remedy = f"Look for Xid events in the node's kernel log (kpro.llm.gpu_info on the node). {_RESTART}"
+    return Diagnosis("cuda_error", f"{who}the GPU reported '{found[1]}'", remedy, (found.string,), confidence="likely")
+
+
+RULES: tuple[t.Callable[[Case], Diagnosis | None], ...] = (xid,)

@@ -1,0 +1,233 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The builder of an environment, in its transient unit: runs the steps, then switches the link."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import typing as t
+
+from .._core.errors import KproError
+from .._job.status_edge import JobStatus
+from . import source_worker as source
+from .progress_edge import entries, look
+from .source_package import KILLED, after_kill, compiled_of, job_count
+from .steps import Status, progress_line
+
+TAIL_LINES = 30
+LAST_LINES = 7  # of a failed program, in the message; all that is kept stands in the details
+TICK_S = 1.0
+ERROR = re.compile(r"\b(fatal )?error ?:|^FAILED:")
+ACTS: t.Mapping[str, t.Callable[[t.Mapping[str, t.Any]], None]] = {
+    "folders": source.make_folders,
+    "unpack": source.unpack,
+    "keep": source.keep,
+    "take": source.take,
+}
+
+
+class StepFailed(Exception):
+    """A step ended with an error; :attr:`lines` are what the program said last."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(" ".join(lines))
+        self.lines = lines
+
+
+class Worker:
+    """Runs the steps of one job and puts the result in force."""
+
+    def __init__(self, job: t.Mapping[str, t.Any], status: JobStatus) -> None:
+        self._job = job
+        self._status = status
+        self._env = {**os.environ, **job["env"]}
+        self._now = Status(phase="", pid=0, started_at=time.time(), cached_before=0)
+        self.notes: list[str] = []
+
+    def run(self) -> None:
+        """Run all steps, then finish.
+
+        :raises KproError: a step failed; the environment in force is as it was.
+        """
+        try:
+            for step in self._job["steps"]:
+                self._step(step)
+            self._begin("switch")
+            self._finish(self._job["finish"])
+        except (StepFailed, OSError) as error:
+            lines = error.lines if isinstance(error, StepFailed) else (f"{type(error).__name__}: {error}",)
+            told = [line.strip() for line in lines if line.strip()]
+            raise KproError(
+                f"environment {self._job['target']}",
+                f"{self._now.phase} failed: {' '.join(told[-LAST_LINES:])}",
+                f"The environment in force was not touched. See journalctl -u {self._job['unit']}",
+                output=told,
+            ) from error
+
+    def _step(self, step: t.Mapping[str, t.Any]) -> None:
+        for path in step.get("remove", []):
+            self._remove(path)
+        self._begin(step["phase"])
+        if step.get("kind"):
+            try:
+                ACTS[step["kind"]](step)
+            except KproError as error:
+                raise StepFailed(error.sentence) from error
+        elif "job_memory_mib" in step:
+            self._compile(step)
+        else:
+            self._program(step, {})
+
+    def _remove(self, path: str) -> None:
+        """Remove a folder below the root of environments; a mistake in a job must not reach anything else."""
+        if ".." in path or not path.startswith(f"{self._job['root']}/") or len(path) < len(self._job["root"]) + 2:
+            raise StepFailed(f"{path} is not below {self._job['root']} and is not removed")
+        shutil.rmtree(path, ignore_errors=True)
+
+    def _begin(self, phase: str) -> None:
+        print(f"step: {phase}", flush=True)
+        self._now = Status(phase, 0, time.time(), entries(self._job["archive"]))
+
+    def _compile(self, step: t.Mapping[str, t.Any]) -> None:
+        """Run a build with as many compilers as the memory allows, and with fewer if it ran out of it."""
+        free_mib, limit_mib = source.memory_mib()
+        jobs = job_count(len(os.sched_getaffinity(0)), free_mib, step["job_memory_mib"])
+        while True:
+            kills = source.oom_kills()
+            try:
+                self._program(step, {"MAX_JOBS": str(jobs)})
+                return
+            except StepFailed as error:
+                less = after_kill(jobs, limit_mib, step["job_memory_mib"], source.oom_kills() - kills, error.lines)
+                if less is None:
+                    raise
+                print(less[0], flush=True)
+                self.notes.append(less[0])
+                jobs = less[1]
+
+    def _program(self, step: t.Mapping[str, t.Any], more_env: t.Mapping[str, str]) -> None:
+        tail: list[str] = []
+        errors: list[str] = []
+        user = step.get("user")
+        base = {"LC_ALL": "C.UTF-8"} if step.get("clean") else self._env
+        with subprocess.Popen(
+            step["argv"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**base, **(step.get("env") or {}), **more_env},
+            cwd="/",
+            user=user["uid"] if user else None,
+            group=user["gid"] if user else None,
+            extra_groups=[] if user else None,
+        ) as child:
+            self._now = self._now.with_pid(child.pid)
+            for line in child.stdout or ():
+                print(line, end="", flush=True)
+                tail = [*tail[-TAIL_LINES + 1 :], line.rstrip()]
+                if ERROR.search(line) or KILLED.search(line):
+                    errors.append(line.rstrip())
+                if compiled := compiled_of(line):
+                    self._now = self._now.with_compiled(*compiled)
+        if child.returncode:
+            for path in step.get("discard", []):
+                pathlib.Path(path).unlink(missing_ok=True)
+            # A builder says a page of its own after the compiler's one line that tells the cause.
+            first = [line for line in errors[:2] if line not in tail[-LAST_LINES:]]
+            raise StepFailed(
+                *tail[: -LAST_LINES + len(first)], *first, *(tail or [f"exit code {child.returncode} without a message"])[-LAST_LINES + len(first) :]
+            )
+
+    @contextlib.contextmanager
+    def telling(self) -> t.Iterator[None]:
+        """Say how far the work is while it runs."""
+        ended = threading.Event()
+
+        def tell() -> None:
+            while not ended.is_set():
+                began = time.monotonic()
+                self._status.running(progress_line(self._job, self._now, look(self._job, self._now, time.time())))
+                # A look at an environment of 100,000 files takes its time; the work itself comes first.
+                ended.wait(max(TICK_S, 10 * (time.monotonic() - began)))
+
+        thread = threading.Thread(target=tell, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _finish(self, finish: t.Mapping[str, t.Any]) -> None:
+        target = pathlib.Path(finish["target"])
+        marker = target / finish["marker_name"]
+        part = marker.with_suffix(".part")
+        part.write_text(json.dumps(finish["marker"]))
+        part.replace(marker)
+        # A node that loses power must not find a marker beside files that never reached the disk.
+        subprocess.run(["sync", "--file-system", str(target)], check=False)
+        link = pathlib.Path(finish["link"])
+        beside = link.with_name(f".{link.name}.new")
+        beside.unlink(missing_ok=True)
+        beside.symlink_to(os.path.relpath(target, link.parent))
+        beside.replace(link)
+        for old in finish["prune"]:
+            if not in_use(old):
+                print(f"remove {old}", flush=True)
+                self._remove(old)
+        if finish["prune"]:
+            drop_unlinked(pathlib.Path(self._job["archive"]))
+
+
+def drop_unlinked(archive: pathlib.Path) -> None:
+    """Remove the unpacked wheels in uv's cache that no environment shares by hard links; uv fetches them again if they are needed."""
+    for entry in archive.iterdir() if archive.is_dir() else ():
+        files = [path for path in entry.rglob("*") if path.is_file() and not path.is_symlink()]
+        if all(path.stat().st_nlink == 1 for path in files):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def in_use(folder: str) -> bool:
+    """Say whether a process was started from a folder or has a file of it mapped."""
+    prefix = folder.rstrip("/") + "/"
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        for name in ("cmdline", "maps"):
+            try:
+                text = pathlib.Path("/proc", pid, name).read_text(errors="replace")
+            except OSError:
+                continue
+            if prefix in text:
+                return True
+    return False
+
+
+def stop(_number: int, _frame: t.Any) -> t.NoReturn:
+    """End the step in hand: systemd stops the unit, or the system goes down."""
+    raise StepFailed("it was stopped (SIGTERM)")
+
+
+def main(folder: str) -> int:
+    """Do the job in ``folder``; its status tells the outcome."""
+    signal.signal(signal.SIGTERM, stop)
+    status = JobStatus(folder)
+    worker = Worker(json.loads((pathlib.Path(folder) / "job.json").read_text()), status)
+    try:
+        with worker.telling():
+            worker.run()
+    except KproError as error:
+        status.failed(error)
+    else:
+        status.done(notes=worker.notes)
+    return 0

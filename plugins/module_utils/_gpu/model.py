@@ -1,0 +1,103 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is known of GPUs, their device nodes and who uses them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+MIB = 1024 * 1024
+NVIDIA_MAJOR = 195
+CONTROL_MINOR = 255
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """One GPU; None means that the source did not say. ``index`` is NVML's and only good for this boot."""
+
+    uuid: str | None
+    name: str | None = None
+    bus_id: str | None = None
+    minor: int | None = None
+    index: int | None = None
+    memory_mib: int | None = None
+    memory_free_mib: int | None = None
+    memory_used_mib: int | None = None
+    compute_capability: str | None = None
+    ecc: bool | None = None
+    persistence: bool | None = None
+    power_limit_w: float | None = None
+    power_limit_default_w: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class GpuProcess:
+    """A program that NVML lists on a GPU. Seen from a container its ``pid`` is the node's, and says nothing there."""
+
+    gpu_uuid: str
+    pid: int
+    used_mib: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """How two GPUs are connected: ``level`` as ``nvidia-smi topo -m`` prints it (NV4, PIX, PXB, PHB, NODE, SYS)."""
+
+    one: str
+    other: str
+    level: str
+
+
+@dataclasses.dataclass(frozen=True)
+class NvmlReport:
+    """What NVML (or nvidia-smi in its place) said; ``error`` is empty if it could be asked."""
+
+    source: str
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
+    links: tuple[Link, ...] = ()
+    error: str = ""
+    error_code: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceNode:
+    """A path below /dev: ``kind`` is character, file or other; ``opened`` is "ok" or the name of the error of open()."""
+
+    path: str
+    kind: str
+    major: int | None
+    minor: int | None
+    mode: str
+    owner: int
+    group: int
+    opened: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PciGpu:
+    """A display or compute controller of NVIDIA on the PCI bus, the kernel driver that holds it, and VMs that claim it, with their names."""
+
+    bus_id: str
+    device_id: str
+    driver: str | None
+    vms: tuple[int, ...] = ()
+    vm_names: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class GpuContainer:
+    """A container of the node whose configuration passes NVIDIA device nodes."""
+
+    vmid: int
+    name: str
+    nodes: tuple[str, ...]
+    running: bool
+
+    @property
+    def words(self) -> str:
+        """The container, as part of a sentence."""
+        return f"container {self.vmid}{f' ({self.name})' if self.name else ''}"

@@ -1,0 +1,69 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a job in a transient unit says about itself, in one small file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+import typing as t
+
+from .._core.errors import KproError
+
+NAME = "status.json"
+
+
+class JobStatus:
+    """Writes and reads ``status.json`` of a job's folder; each write replaces the file whole.
+
+    One thread at a time writes: who tells progress in a thread ends it before the job's end is written.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, NAME)
+        self._last = ""
+
+    def running(self, line: str) -> None:
+        """Say how far the job is."""
+        if line != self._last:
+            self._write({"state": "running", "progress": line})
+            self._last = line
+
+    def done(self, **result: t.Any) -> None:
+        """Say that the job has succeeded."""
+        self._write({"state": "done", "result": result})
+
+    def failed(self, error: KproError) -> None:
+        """Say why the job has failed."""
+        self._write({"state": "failed", "what": error.what, "reason": error.reason, "remedy": error.remedy, "details": error.details})
+
+    def read(self) -> dict[str, t.Any] | None:
+        """Return what was written last, with ``age_s``; None if nothing was."""
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                found: dict[str, t.Any] = json.load(file)
+        except (OSError, ValueError):
+            return None
+        found["age_s"] = time.clock_gettime(time.CLOCK_BOOTTIME) - found.pop("boot_s", 0.0)
+        return found
+
+    def report(self, found: t.Mapping[str, t.Any]) -> None:
+        """Note that an end, as :meth:`read` gave it, was told to a caller; others who wait for the same job still find it."""
+        values = {name: value for name, value in found.items() if name != "age_s"}
+        self._write({**values, "reported": True}, age_s=float(found["age_s"]))
+
+    def clear(self) -> None:
+        """Forget what was written."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+
+    def _write(self, values: dict[str, t.Any], age_s: float = 0.0) -> None:
+        values["boot_s"] = time.clock_gettime(time.CLOCK_BOOTTIME) - age_s
+        draft = f"{self._path}.{os.getpid()}.{threading.get_ident()}.new"
+        with open(draft, "w", encoding="utf-8") as file:
+            json.dump(values, file)
+        os.replace(draft, self._path)

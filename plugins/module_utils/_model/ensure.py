@@ -1,0 +1,324 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One call of hf_model: observe, plan, have it done."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import time
+import typing as t
+import urllib.request
+
+from .._core.changes import Change, plan_result
+from .._core.errors import KproError
+from .._job.long_job_edge import LongJob
+from . import hub_protocol as protocol
+from . import manifest as manifests
+from . import safetensors
+from . import store_edge as store
+from .hub_edge import Hub, HubAccess, Interrupted
+from .hub_protocol import RemoteFile
+from .plan import Present, check_space, files_to_check, plan_changes
+from .sources_edge import Source, manifest_of, part_of, source_of
+from .transfer_edge import TransferSettings
+from .worker import Job
+
+MIB = 1 << 20
+ASKS = 4
+CONFIG_NAME = "config.json"
+
+T = t.TypeVar("T")
+
+
+class HubSilent(KproError):
+    """The hub does not answer, or only with errors of its own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelOptions:
+    """The module's options, checked for form only."""
+
+    repository: str
+    revision: str
+    store: str
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    verify: str
+    sources: tuple[str, ...]
+    offline: bool
+    endpoint: str
+    token: str = dataclasses.field(repr=False)
+    ca_bundle: str
+    connections: int
+    reserve_mib: int
+    stall_s: int
+    patience_s: int
+    poll_s: int
+    ssh_key_file: str = ""
+    ssh_known_hosts_file: str = ""
+
+    def access(self) -> HubAccess:
+        """Return how to reach the hub."""
+        endpoint = self.endpoint or os.environ.get("HF_ENDPOINT", "") or protocol.PUBLIC_ENDPOINT
+        if not endpoint.startswith(("http://", "https://")):
+            raise KproError(f"endpoint {endpoint!r}", "it is not an http or https address", "Correct hf_model__endpoint")
+        if self.ca_bundle and not os.path.isfile(self.ca_bundle):
+            raise KproError(self.ca_bundle, "there is no such file on the target", "Correct hf_model__ca_bundle")
+        return HubAccess(
+            endpoint.rstrip("/"),
+            self.token,
+            self.ca_bundle,
+            urllib.request.getproxies(),
+            float(self.stall_s),
+            self.ssh_key_file,
+            self.ssh_known_hosts_file,
+        )
+
+    def job(self) -> LongJob:
+        """Return the job for this very question; the same question finds the same unit."""
+        question = json.dumps([os.path.realpath(self.store), self.repository, self.revision, self.include, self.exclude])
+        key = hashlib.sha256(question.encode()).hexdigest()[:12]
+        return LongJob(f"kpro-hf-model-{key}.service")
+
+
+def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
+    """Bring the snapshot to what is wanted, or say what would be done (``apply`` false).
+
+    :raises KproError: if the hub refuses, the space is short, or the work fails.
+    """
+    protocol.check_repository(options.repository)
+    if done := _unchanged(options):
+        return done
+    job = options.job()
+    ended = None
+    if apply and (job.unread() or job.running()):
+        ended = job.wait(options.poll_s)
+        if not ended.finished:
+            return _unfinished(options, ended.progress)
+    hub = Hub(options.access(), options.repository)
+    commit = _commit(options, hub)
+    snapshot = store.Snapshot(options.store, options.repository, commit)
+    # The worker has just read what had to be read: asking for all again would never end.
+    verify_all = options.verify == "all" and not ended
+    files, found = _observe(options, hub, snapshot, verify_all=verify_all)
+    changes = plan_changes(f"{options.repository}@{commit}", snapshot.path, found, verify_all=verify_all)
+    if ended and not changes:
+        return {**_result(options, snapshot, found), **plan_result(_fetched(ended.result)), **_origins(ended.result), "finished": True}
+    result = {**_result(options, snapshot, found), **plan_result(changes), "finished": True}
+    if not changes and not files_to_check(found, verify_all=verify_all):
+        return result
+    check_space(options.store, found, options.reserve_mib * MIB)
+    if not apply:
+        return result
+    work = _work(options, commit, files, found, verify_all)
+    job.start("_model_worker", work.to_dict(), f"kpro.llm: model {options.repository}")
+    ended = job.wait(options.poll_s)
+    if not ended.finished:
+        return {**result, "finished": False, "progress": ended.progress}
+    _files_again, after = _observe(options, hub, snapshot, verify_all=False)
+    if not manifests.complete(after.states):
+        raise KproError(snapshot.path, "it is not complete although the download ended well", "Run again with --check --diff to see what differs")
+    result = {**result, **_origins(ended.result)}
+    return result if changes else {**result, **plan_result(_fetched(ended.result))}
+
+
+def _work(options: ModelOptions, commit: str, files: t.Sequence[RemoteFile], found: Present, verify_all: bool) -> Job:
+    """Return what the worker has to do."""
+    selected = tuple(one.file.path for one in found.states)
+    settings = TransferSettings(options.connections, float(options.patience_s))
+    return Job(options.store, options.repository, commit, tuple(files), selected, verify_all, options.access(), options.sources, settings, options.offline)
+
+
+def _unchanged(options: ModelOptions) -> dict[str, t.Any] | None:
+    """Return the result if the snapshot of a pinned commit is as it was left: no hub, no other program is asked."""
+    if options.verify == "all" or not protocol.COMMIT.fullmatch(options.revision):
+        return None
+    snapshot = store.Snapshot(options.store, options.repository, options.revision)
+    manifest = snapshot.manifest()
+    selected = manifests.select(manifest.files, options.include, options.exclude) if manifest else []
+    if not manifest or not selected:
+        return None
+    present = store.stats(snapshot.path, [file.path for file in selected])
+    found = Present(tuple(manifests.states(selected, present, manifest.checked)), {}, {}, 0, None)
+    return {**_result(options, snapshot, found), **plan_result([]), "finished": True} if manifests.complete(found.states) else None
+
+
+def resolve(options: ModelOptions) -> dict[str, t.Any]:
+    """Return the commit of the revision and where it would lie; never changes anything.
+
+    :raises KproError: if the hub refuses or does not answer.
+    """
+    protocol.check_repository(options.repository)
+    commit = _commit(options, Hub(options.access(), options.repository))
+    path = store.Snapshot(options.store, options.repository, commit).path
+    return {"changed": False, "plan": [], "finished": True, "path": path, "repository": options.repository, "commit": commit}
+
+
+def describe(options: ModelOptions) -> dict[str, t.Any]:
+    """Return config and weights of the model without fetching it; never changes anything.
+
+    :raises KproError: if the hub refuses or the files are not those of a model.
+    """
+    protocol.check_repository(options.repository)
+    hub = Hub(options.access(), options.repository)
+    commit = _commit(options, hub)
+    snapshot = store.Snapshot(options.store, options.repository, commit)
+    manifest = snapshot.manifest()
+    files = manifest.files if manifest else _files(options, hub, snapshot)
+    selected = manifests.select(files, options.include, options.exclude)
+    present = store.stats(snapshot.path, [file.path for file in selected])
+    here = {file.path for file in selected if manifest and present.get(file.path) == manifest.checked.get(file.path)} & present.keys()
+
+    def read(file: RemoteFile, start: int, end: int) -> bytes:
+        if file.path in here:
+            return store.read_part(os.path.join(snapshot.path, file.path), start, end)
+        return _part(options, hub, snapshot, file, start, end)
+
+    config = next((file for file in files if file.path == CONFIG_NAME), None)
+    if config is None:
+        raise KproError(f"model {options.repository}", f"it has no {CONFIG_NAME}", "Check hf_model__repository: is it a model for this engine?")
+    shards = [file for file in selected if file.path.endswith(".safetensors")]
+    with concurrent.futures.ThreadPoolExecutor(max(1, options.connections)) as pool:
+        headers = list(pool.map(lambda file: _header(file, read), shards))
+    shapes = {"config": json.loads(read(config, 0, config.size_bytes)), "weights": safetensors.summed(headers).to_dict()}
+    return {**shapes, **_amounts(options, snapshot, selected)}
+
+
+def describe_as(options: ModelOptions, known: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the same as :func:`describe` by what another node said of the model; nobody is asked, only this store is looked at.
+
+    :param known: the other node's answer.
+    :raises KproError: if it is about another model.
+    """
+    protocol.check_repository(options.repository)
+    if known.get("repository") != options.repository:
+        raise KproError(f"model {options.repository}", f"what is known is about {known.get('repository')}", "Ask the other node for this model")
+    snapshot = store.Snapshot(options.store, options.repository, str(known["commit"]))
+    return {"config": known["config"], "weights": known["weights"], **_amounts(options, snapshot, [RemoteFile(**row) for row in known["files"]])}
+
+
+def _amounts(options: ModelOptions, snapshot: store.Snapshot, selected: t.Sequence[RemoteFile]) -> dict[str, t.Any]:
+    present = store.stats(snapshot.path, [file.path for file in selected])
+    return {
+        "changed": False,
+        "plan": [],
+        "finished": True,
+        "path": snapshot.path,
+        "repository": options.repository,
+        "commit": snapshot.commit,
+        "size_bytes": sum(file.size_bytes for file in selected),
+        "missing_bytes": sum(file.size_bytes - snapshot.arrived_bytes(file) for file in selected if file.path not in present),
+        "free_bytes": store.space(options.store)[0],
+        "files": [dataclasses.asdict(file) for file in selected],
+    }
+
+
+def _header(file: RemoteFile, read: t.Callable[[RemoteFile, int, int], bytes]) -> dict[str, t.Any]:
+    # Most headers fit into the first answer.
+    first = read(file, 0, min(file.size_bytes, 1 << 17))
+    length = safetensors.header_size(first, file.path, file.size_bytes)
+    end = safetensors.PREFIX_BYTES + length
+    whole = first if len(first) >= end else first + read(file, len(first), end)
+    return safetensors.tensors_of(whole[safetensors.PREFIX_BYTES : end], file.path)
+
+
+def _commit(options: ModelOptions, hub: Hub) -> str:
+    if protocol.COMMIT.fullmatch(options.revision):
+        return options.revision
+    if options.offline:
+        raise KproError(f"revision {options.revision}", "only the hub knows its commit, and it is not to be asked", "Give a commit as hf_model__revision")
+    return _asked(lambda: hub.commit(options.revision))
+
+
+def _sources(options: ModelOptions, snapshot: store.Snapshot) -> list[Source]:
+    return [source_of(address, os.path.basename(snapshot.path), options.access()) for address in options.sources]
+
+
+def _part(options: ModelOptions, hub: Hub, snapshot: store.Snapshot, file: RemoteFile, start: int, end: int) -> bytes:
+    """Return a part of a file from the first source that has it, else from the hub. Only the download checks contents."""
+    for source in _sources(options, snapshot):
+        with contextlib.suppress(Interrupted):
+            return part_of(source, file.path, start, end)
+    if options.offline:
+        raise KproError(f"{file.path} of model {options.repository}", "no source has it, and the hub is not to be asked", "Give a store that holds it")
+    return _asked(lambda: hub.read(snapshot.commit, file.path, start, end))
+
+
+def _files(options: ModelOptions, hub: Hub, snapshot: store.Snapshot) -> t.Sequence[RemoteFile]:
+    """Return all files of the commit, from the hub; only if that does not answer, as another source has them written down."""
+    sources = _sources(options, snapshot)
+    if not options.offline:
+        try:
+            return _asked(lambda: hub.files(snapshot.commit))
+        except HubSilent as error:
+            silence = error
+    for source in sources:
+        if found := manifest_of(source, options.repository, snapshot.commit):
+            return found.files
+    if options.offline:
+        raise KproError(f"model {options.repository}@{snapshot.commit}", "no source has a manifest of this commit", "Give a store that holds it complete")
+    raise silence
+
+
+def _observe(options: ModelOptions, hub: Hub, snapshot: store.Snapshot, *, verify_all: bool) -> tuple[t.Sequence[RemoteFile], Present]:
+    """Return all files of the commit and what there is of the selected ones; the hub is asked only if no manifest says it."""
+    manifest = snapshot.manifest()
+    files: t.Sequence[RemoteFile] = manifest.files if manifest else _files(options, hub, snapshot)
+    selected = manifests.select(files, options.include, options.exclude)
+    if not selected:
+        raise KproError(f"model {options.repository}", "no file is selected", "Correct hf_model__include and hf_model__exclude")
+    present = store.stats(snapshot.path, [file.path for file in selected])
+    states = tuple(manifests.states(selected, present, manifest.checked if manifest else {}))
+    if manifests.complete(states):
+        return files, Present(states, {}, {}, 0, None)
+    lacking = [one.file for one in states if one.state in ("missing", "size")]
+    parts = {file.path: snapshot.arrived_bytes(file) for file in lacking}
+    free_bytes, free_inodes = store.space(options.store)
+    return files, Present(states, parts, snapshot.leftovers(), free_bytes, free_inodes)
+
+
+def _result(options: ModelOptions, snapshot: store.Snapshot, found: Present) -> dict[str, t.Any]:
+    return {
+        "path": snapshot.path,
+        "repository": options.repository,
+        "commit": snapshot.commit,
+        "size_bytes": sum(one.file.size_bytes for one in found.states),
+    }
+
+
+def _fetched(result: t.Mapping[str, t.Any]) -> list[Change]:
+    """Return what the worker did beyond a plan made from sizes and times."""
+    return [Change(f"Fetch {path}", "missing or damaged", "as in the commit") for path in result.get("fetched", ())]
+
+
+def _origins(result: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return where the bytes came from, and a warning for each thing that was damaged or could not be used."""
+    troubles = list(result.get("troubles", ()))
+    return {"origins": result.get("origins", {}), **({"warnings": troubles} if troubles else {})}
+
+
+def _unfinished(options: ModelOptions, progress: str) -> dict[str, t.Any]:
+    # Whether something changes was said by the call that started the work, and is said again at its end.
+    empty = {"path": "", "repository": options.repository, "commit": "", "size_bytes": 0}
+    return {**empty, **plan_result([]), "finished": False, "progress": progress}
+
+
+def _asked(question: t.Callable[[], T]) -> T:
+    """Ask the hub, a few times if it is out of order for the moment.
+
+    :raises KproError: if it stays so.
+    """
+    for number in range(ASKS):
+        try:
+            return question()
+        except Interrupted as error:
+            problem = error
+            if number < ASKS - 1:
+                time.sleep(max(min(error.wait_s, 10.0), 0.5 * 2.0**number))
+    raise HubSilent("the model hub", f"it does not answer ({problem})", "Check hf_model__endpoint, name resolution and proxy from this machine") from problem

@@ -1,0 +1,264 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The work of hf_model in its transient unit: verify, reuse, fetch, put in place."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import json
+import os
+import threading
+import time
+import typing as t
+
+from .._core.errors import KproError
+from .._job.status_edge import JobStatus
+from . import manifest as manifests
+from . import store_edge as store
+from .hub_edge import Hub, HubAccess
+from .hub_protocol import RemoteFile
+from .manifest import Manifest, Stat
+from .sources_edge import nowhere, opener_of, source_of
+from .transfer_edge import Opener, Transfer, TransferSettings
+from .transfer_plan import Progress
+
+RATE_WINDOW_S = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What the module hands to its worker; the file it comes in is readable by root only."""
+
+    store: str
+    repository: str
+    commit: str
+    files: tuple[RemoteFile, ...]
+    selected: tuple[str, ...]
+    verify_all: bool
+    access: HubAccess
+    sources: tuple[str, ...]
+    settings: TransferSettings
+    offline: bool = False
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return plain values for :meth:`from_dict`."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: t.Mapping[str, t.Any]) -> Job:
+        """Read what :meth:`to_dict` gave."""
+        more = {
+            "files": tuple(RemoteFile(**row) for row in data["files"]),
+            "selected": tuple(data["selected"]),
+            "sources": tuple(data["sources"]),
+            "access": HubAccess(**data["access"]),
+            "settings": TransferSettings(**data["settings"]),
+        }
+        return cls(**{**data, **more})
+
+
+class Worker:
+    """Makes one snapshot complete."""
+
+    def __init__(self, job: Job, status: JobStatus) -> None:
+        self._job = job
+        self._status = status
+        self._snapshot = store.Snapshot(job.store, job.repository, job.commit)
+        self._wanted = [file for file in job.files if file.path in set(job.selected)]
+        self._checked: dict[str, Stat] = {}
+        self._staged: dict[str, Stat] = {}
+        self._fetched: list[str] = []
+        self._origins: dict[str, int] = {}
+        self._troubles: list[str] = []
+        self._lock = threading.Lock()
+        self._samples: list[tuple[float, int]] = []
+        self._total_bytes = sum(file.size_bytes for file in self._wanted)
+
+    def run(self) -> dict[str, t.Any]:
+        """Do what is missing; everything that is right stays.
+
+        Returns the paths that were ``fetched``, the bytes that came from each place (``origins``), and sentences about what was
+        found damaged or could not be used (``troubles``).
+
+        :raises KproError: if that cannot be done.
+        """
+        self._say("Waiting for another download of this model", 0)
+        lock = store.FolderLock(self._snapshot.incoming)
+        lock.take(wait=True)
+        try:
+            self._clean_up()
+            self._verify(self._snapshot.path, self._snapshot.manifest(), force=self._job.verify_all)
+            self._take_over_staged()
+            self._reuse()
+            self._transfer()
+            self._put_in_place()
+            store.remove(self._snapshot.incoming)
+            return {"fetched": self._fetched, "origins": self._origins, "troubles": self._troubles}
+        except OSError as error:
+            raise store.disk_error(self._job.store, error) from error
+        finally:
+            lock.close()
+
+    def _missing(self) -> list[RemoteFile]:
+        return [file for file in self._wanted if file.path not in self._checked]
+
+    def _clean_up(self) -> None:
+        for path in self._snapshot.leftovers():
+            store.remove(path)
+        os.makedirs(self._snapshot.files, exist_ok=True)
+        os.makedirs(self._snapshot.parts, exist_ok=True)
+        keys = {file.key for file in self._wanted}
+        for name in os.listdir(self._snapshot.parts):
+            if name.removesuffix(".new").removesuffix(".json") not in keys:
+                store.remove(os.path.join(self._snapshot.parts, name))
+
+    def _verify(self, folder: str, manifest: Manifest | None, *, force: bool) -> None:
+        """Note which files of a folder are right, hashing those about which nothing is known."""
+        present = store.stats(folder, [file.path for file in self._wanted])
+        found = manifests.states(self._wanted, present, {} if force or not manifest else manifest.checked)
+        unsure = [one.file for one in found if one.state == "unknown"]
+        self._checked |= {one.file.path: present[one.file.path] for one in found if one.state == "ok"}
+        for one in found:
+            if one.state == "size":
+                self._damaged(folder, one.file, present[one.file.path].size_bytes)
+        if not unsure:
+            return
+        total, done = sum(file.size_bytes for file in unsure), 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            work = {pool.submit(store.hash_matches, os.path.join(folder, file.path), file, advance): file for file in unsure}
+            waiting = set(work)
+            while waiting:
+                _done, waiting = concurrent.futures.wait(waiting, timeout=0.5)
+                self._status.running(Progress("Checking", done, total, len(work) - len(waiting), len(work), self._rate(done)).line())
+            for future, file in work.items():
+                if future.result():
+                    self._checked[file.path] = present[file.path]
+                else:
+                    self._damaged(folder, file, file.size_bytes)
+        self._samples.clear()
+
+    def _damaged(self, folder: str, file: RemoteFile, size_bytes: int) -> None:
+        head = store.head_of(os.path.join(folder, file.path))
+        self._troubles.append(f"{manifests.damage_words(file.path, size_bytes, file.size_bytes, head)}. It is fetched again")
+
+    def _take_over_staged(self) -> None:
+        """Count in what an earlier run fetched and checked but did not put in place."""
+        folder = self._snapshot.files
+        try:
+            with open(os.path.join(folder, manifests.MANIFEST_NAME), encoding="utf-8") as file:
+                staged = manifests.from_text(file.read())
+        except OSError:
+            staged = None
+        before = dict(self._checked)
+        self._verify(folder, staged, force=False)
+        self._staged = {path: stat for path, stat in self._checked.items() if before.get(path) != stat}
+
+    def _reuse(self) -> None:
+        """Take files of the same content from other snapshots of this repository (a moved branch changes few of them)."""
+        missing = {file.key: file for file in self._missing()}
+        for other in store.other_snapshots(self._snapshot):
+            manifest = other.manifest()
+            for file in manifest.files if manifest else ():
+                wanted = missing.get(file.key)
+                stat = manifest.checked.get(file.path) if manifest else None
+                if not wanted or not stat or store.stats(other.path, [file.path]).get(file.path) != stat:
+                    continue
+                store.link_or_copy(os.path.join(other.path, file.path), os.path.join(self._snapshot.files, wanted.path))
+                self._stage(wanted)
+                del missing[file.key]
+
+    def _transfer(self) -> None:
+        missing = self._missing()
+        if not missing:
+            return
+        hub = Hub(self._job.access, self._job.repository)
+
+        def from_hub(file: RemoteFile, start: int, end: int | None) -> t.Any:
+            return hub.open(self._job.commit, file.path, start, end)
+
+        folder = os.path.basename(self._snapshot.path)
+        ways: list[tuple[str, Opener]] = [(address, opener_of(source_of(address, folder, self._job.access))) for address in self._job.sources]
+        ways.append(("no other place", nowhere) if self._job.offline else (self._job.access.endpoint, from_hub))
+        transfer = Transfer(self._snapshot, ways, self._job.settings)
+        ready = sum(file.size_bytes for file in self._wanted if file.path in self._checked)
+
+        def report() -> None:
+            self._say("Downloading", ready + transfer.resumed_bytes + transfer.received_bytes, transfer.received_bytes, transfer.note)
+
+        transfer.run(missing, self._finish, report)
+        self._origins = transfer.ways.received()
+        self._troubles += [*transfer.ways.troubles(), *dict.fromkeys(transfer.events)]
+
+    def _finish(self, file: RemoteFile, part: str) -> None:
+        target = os.path.join(self._snapshot.files, file.path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.replace(part, target)
+        store.remove(f"{part}.json")
+        self._stage(file)
+        self._fetched.append(file.path)
+
+    def _stage(self, file: RemoteFile) -> None:
+        """Note a file that is whole and right, so that a later run need not read it again; called from any thread."""
+        stat = store.stats(self._snapshot.files, [file.path])[file.path]
+        with self._lock:
+            self._checked[file.path] = self._staged[file.path] = stat
+            manifest = Manifest(self._job.repository, self._job.commit, self._job.files, dict(self._staged))
+            self._snapshot.write_manifest(self._snapshot.files, manifest)
+
+    def _put_in_place(self) -> None:
+        """Make the snapshot appear whole, or mend the one that is there file by file."""
+        manifest = Manifest(self._job.repository, self._job.commit, self._job.files, self._all_checked())
+        source, target = self._snapshot.files, self._snapshot.path
+        if not os.path.isdir(target):
+            self._snapshot.write_manifest(source, manifest)
+            store.open_to_readers(source, [*self._staged, manifests.MANIFEST_NAME], self._job.store)
+            os.rename(source, target)
+        else:
+            for path in self._staged:
+                os.makedirs(os.path.dirname(os.path.join(target, path)), exist_ok=True)
+                os.replace(os.path.join(source, path), os.path.join(target, path))
+            self._snapshot.write_manifest(target, manifest)
+            store.open_to_readers(target, [*self._checked, manifests.MANIFEST_NAME], self._job.store)
+        store.sync_folder(target)
+        store.sync_folder(self._job.store)
+
+    def _all_checked(self) -> dict[str, Stat]:
+        """Return what is known now, and what the old manifest knows about files that were not asked for."""
+        old = self._snapshot.manifest()
+        known = {path: stat for path, stat in old.checked.items() if path not in self._job.selected} if old else {}
+        return {**known, **self._checked}
+
+    def _say(self, phase: str, done_bytes: int, moved_bytes: int = 0, note: str = "") -> None:
+        counts = (min(done_bytes, self._total_bytes), self._total_bytes, len(self._wanted) - len(self._missing()), len(self._wanted))
+        self._status.running(Progress(phase, *counts, self._rate(moved_bytes), note).line())
+
+    def _rate(self, count: int) -> float:
+        """Return bytes per second over the last seconds."""
+        now = time.monotonic()
+        self._samples = [one for one in self._samples if now - one[0] <= RATE_WINDOW_S] + [(now, count)]
+        (start, first), (end, last) = self._samples[0], self._samples[-1]
+        return max(0.0, (last - first) / (end - start)) if end > start else 0.0
+
+
+def main(folder: str) -> int:
+    """Run the job in a folder of the run directory; called by the unit."""
+    status = JobStatus(folder)
+    os.umask(0o022)
+    with open(os.path.join(folder, "job.json"), encoding="utf-8") as file:
+        job = Job.from_dict(json.load(file))
+    # The job may hold a token: it is not needed on disk any more.
+    os.unlink(os.path.join(folder, "job.json"))
+    try:
+        result = Worker(job, status).run()
+    except KproError as error:
+        status.failed(error)
+        return 1
+    status.done(**result)
+    return 0

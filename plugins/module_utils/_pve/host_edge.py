@@ -1,0 +1,140 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Edge to the node's own files: device nodes, folders, guests' configuration files, bridges."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import re
+import stat
+import time
+import typing as t
+
+from .._core.errors import KproError
+from .._gpu.holders_edge import ProcessFiles
+from .gpu_processes import GpuProcess, short_command, started_by_service
+from .idmap import FileState
+
+LOCK_WAIT_S = 10.0  # as PVE::LXC::Config::lock_config waits
+
+
+class Host:
+    """The node on which this process runs.
+
+    :param root: where its file tree begins.
+    """
+
+    def __init__(self, root: pathlib.Path = pathlib.Path("/")) -> None:
+        self._root = root
+        self._pve = root / "etc/pve"
+        self._locks = root / "run/lock/lxc"
+
+    def _at(self, path: str) -> pathlib.Path:
+        return self._root / path.lstrip("/")
+
+    @property
+    def node(self) -> str:
+        """Name of this node as Proxmox knows it: the host name without its domain."""
+        return os.uname().nodename.split(".")[0]
+
+    @property
+    def is_root(self) -> bool:
+        """True if this process may use the API without restriction."""
+        return os.geteuid() == 0
+
+    def look(self, path: str) -> FileState:
+        """Return what is at a path; links are followed."""
+        try:
+            found = self._at(path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return FileState(path, "absent")
+        mode = found.st_mode
+        kind = "folder" if stat.S_ISDIR(mode) else "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "file"
+        numbers = (os.major(found.st_rdev), os.minor(found.st_rdev))
+        return FileState(path, kind, stat.S_IMODE(mode), found.st_uid, found.st_gid, numbers)
+
+    def look_inside(self, pid: int, path: str) -> FileState:
+        """Return what is at a path inside the container whose init has this process id."""
+        return self.look(f"/proc/{pid}/root{path}")
+
+    def make_folder(self, path: str, uid: int, gid: int) -> None:
+        """Make a folder 0755 with this owner; missing parents belong to root."""
+        folder = self._at(path)
+        folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o755)
+        os.chown(folder, uid, gid)
+        folder.chmod(0o755)
+
+    def has_bridge(self, name: str) -> bool:
+        """Tell whether the node has a network interface of this name."""
+        return self._at(f"/sys/class/net/{name}").exists()
+
+    def majors_text(self) -> str:
+        """Return ``/proc/devices``."""
+        return self._at("/proc/devices").read_text(encoding="utf-8")
+
+    def gpu_processes(self, vmid: int) -> tuple[GpuProcess, ...]:
+        """Return the processes of a container that have an NVIDIA device node open."""
+        found = []
+        for holder in ProcessFiles(str(self._at("/proc"))).holders():
+            if holder.container == vmid:
+                place = self._at(f"/proc/{holder.pid}")
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    ids = re.search(r"^NSpid:\s+(.*)$", (place / "status").read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+                    argv = (place / "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+                    inside = int(ids[1].split()[-1]) if ids else holder.pid
+                    command = short_command([word for word in argv if word]) if any(argv) else holder.name
+                    found.append(GpuProcess(holder.pid, inside, command, started_by_service(holder.unit or ""), holder.nodes))
+        return tuple(found)
+
+    def guest_file(self, node: str, vmid: int) -> str:
+        """Return the configuration file of a container of any node of the cluster, empty if it has moved meanwhile."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self._pve / "nodes" / node / "lxc" / f"{vmid}.conf").read_text(encoding="utf-8", errors="surrogateescape")
+        return ""
+
+    def guest_files(self, kind: str) -> dict[int, str]:
+        """Return the configuration files of this node's containers (``lxc``) or VMs (``qemu-server``) by id."""
+        found = {}
+        for path in sorted((self._pve / kind).glob("*.conf")):
+            # A guest may move away between the listing and the reading.
+            with contextlib.suppress(FileNotFoundError):
+                found[int(path.stem)] = path.read_text(encoding="utf-8", errors="surrogateescape")
+        return found
+
+    def edit_config(self, vmid: int, digest: str, edit: t.Callable[[str], str]) -> None:
+        """Rewrite a container's file under Proxmox's own lock, if it is still the one that was read.
+
+        :param digest: SHA-1 of the file as the API gave it.
+        :raises KproError: if the lock is busy or the file has changed since.
+        """
+        path = self._pve / "lxc" / f"{vmid}.conf"
+        with self._locked(vmid):
+            old = path.read_bytes()
+            if digest and hashlib.sha1(old, usedforsecurity=False).hexdigest() != digest:
+                raise KproError(f"configuration of container {vmid}", "it was changed by somebody else meanwhile", "Run again")
+            new = edit(old.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+            # pmxcfs knows neither fsync nor links; writing a sibling and renaming it is how Proxmox itself does it.
+            sibling = path.with_name(f"{path.name}.tmp.{os.getpid()}")
+            sibling.write_bytes(new)
+            sibling.rename(path)
+
+    @contextlib.contextmanager
+    def _locked(self, vmid: int) -> t.Iterator[None]:
+        self._locks.mkdir(parents=True, exist_ok=True)
+        with open(self._locks / f"pve-config-{vmid}.lock", "ab") as lock:
+            end = time.monotonic() + LOCK_WAIT_S
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() >= end:
+                        raise KproError(f"configuration of container {vmid}", "it is locked by somebody else", "Run again") from error
+                    time.sleep(0.2)
+            yield

@@ -1,0 +1,59 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Edge that remembers across calls how long one start has been waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import typing as t
+
+# The next call of one task follows within the poll time; a longer gap means that somebody gave up and this is another wait.
+_GAP_S = 90.0
+
+
+class WaitClock:
+    """Seconds since the first call of the present wait, kept in a file that does not survive a reboot."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def elapsed_s(self, invocation_id: str) -> float:
+        """Return the seconds since this wait began; 0.0 for a new one."""
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        try:
+            note = self._note()
+            same = note["invocation_id"] == invocation_id and 0 <= now - note["last_s"] <= _GAP_S
+            return float(now - note["began_s"]) if same else 0.0
+        except (KeyError, TypeError):
+            return 0.0
+
+    def memory_events(self, invocation_id: str) -> dict[str, int]:
+        """Return the counts that were noted when the first call waited for this start; empty for a new one."""
+        note = self._note()
+        found = note.get("memory_events") if note.get("invocation_id") == invocation_id else None
+        return found if isinstance(found, dict) else {}
+
+    def _note(self) -> dict[str, t.Any]:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                note = json.load(file)
+        except (OSError, ValueError):
+            return {}
+        return note if isinstance(note, dict) else {}
+
+    def keep(self, invocation_id: str, elapsed_s: float, memory_events: dict[str, int]) -> None:
+        """Note that the wait goes on."""
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        os.makedirs(os.path.dirname(self._path), mode=0o755, exist_ok=True)
+        with open(self._path, "w", encoding="utf-8") as file:
+            json.dump({"invocation_id": invocation_id, "began_s": now - elapsed_s, "last_s": now, "memory_events": memory_events}, file)
+
+    def forget(self) -> None:
+        """The wait is over."""
+        try:
+            os.unlink(self._path)
+        except FileNotFoundError:
+            return

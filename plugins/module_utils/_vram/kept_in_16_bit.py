@@ -1,0 +1,39 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a quantised checkpoint keeps in 16 bit, by the names that its config lists."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+QUANTIZED, PLAIN, PARTLY = "quantized", "plain", "partly"
+
+# What block FP8 leaves in 16 bit in every checkpoint of these models, and the plan counts so.
+_ALWAYS = re.compile(
+    r"(^|\.)(lm_head|embed_tokens|visual|vision_tower|vision_model|conv1d|in_proj_(a|b|ba)|A_log|dt_bias|\w*norm\w*|gate|shared_expert_gate)(\.|$)"
+    r"|^(model\.)?mtp\.fc(\.|$)"
+)
+_DRAFT = re.compile(r"^(model\.)?mtp(\.layers(\.\d+)?)?(?P<rest>\..+)?$")
+_DRAFT_MATRICES = frozenset({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"})
+_DRAFT_PARTS = {"self_attn": frozenset({"q_proj", "k_proj", "v_proj", "o_proj"}), "mlp": frozenset({"gate_proj", "up_proj", "down_proj"})}
+
+
+def kept_in_16_bit(names: t.Iterable[str]) -> tuple[str, str]:
+    """Return the first module of the model itself that is listed although its kind is quantised as a rule (or nothing), and what the head is.
+
+    :param names: the config's list of modules that were not converted; a star at the end stands for all below.
+    :returns: name; and QUANTIZED, PLAIN (the whole head is in 16 bit) or PARTLY.
+    """
+    odd, draft = "", set[str]()
+    for name in (str(name).rstrip("*").rstrip(".") for name in names):
+        found = _DRAFT.match(name)
+        if _ALWAYS.search(name):
+            continue
+        if found is None:
+            odd = odd or name
+            continue
+        last = (found["rest"] or "").rpartition(".")[2]
+        draft |= _DRAFT_PARTS.get(last, _DRAFT_MATRICES) if last not in _DRAFT_MATRICES else {last}
+    return odd, QUANTIZED if not draft else PLAIN if draft == _DRAFT_MATRICES else PARTLY

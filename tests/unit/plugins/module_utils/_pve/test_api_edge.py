@@ -1,0 +1,146 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pathlib
+import stat
+import sys
+
+import pytest
+
+from ansible_collections.kpro.llm.plugins.module_utils._linux.command_edge import Command
+from ansible_collections.kpro.llm.plugins.module_utils._pve import answers as text
+from ansible_collections.kpro.llm.plugins.module_utils._pve.api_edge import PveError, Pvesh, PveTimeout
+from ansible_collections.kpro.llm.plugins.module_utils._pve.tasks_edge import Tasks
+from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import FIXTURES, pvesh_steps, step
+
+# Answers each call as the real program did; a call that was not recorded is a failure of the test.
+REPLAY = """#!{python}
+import json, sys
+for line in open("{recordings}", encoding="utf-8"):
+    item = json.loads(line)
+    if item["transport"] == "pvesh" and item["request"]["argv"][1:] == sys.argv[1:] and item["scenario"] in {scenarios!r}:
+        sys.stdout.write(item["response"]["stdout"])
+        sys.stderr.write(item["response"]["stderr"])
+        sys.exit(item["response"]["rc"])
+sys.exit("not recorded: " + " ".join(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path / "pvesh"
+
+
+def _make(path: pathlib.Path, content: str) -> None:
+    path.write_text(content, encoding="utf-8")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.fixture
+def replay(program: pathlib.Path) -> Pvesh:
+    scenarios = ("pvesh-get", "pvesh-get-errors", "pvesh-create-delete", "life-interfaces", "lock-flock-held")
+    _make(program, REPLAY.format(python=sys.executable, recordings=FIXTURES / "pve_exchanges.jsonl", scenarios=scenarios))
+    return Pvesh(Command())
+
+
+def test_a_read_gives_the_data(replay: Pvesh) -> None:
+    assert replay.get("/version") == {"release": "9.2", "repoid": "14a22df300000", "version": "9.2.11"}
+    assert replay.get("/cluster/nextid") == "100"
+    assert replay.get("/nodes/pve1/lxc/910/config")["memory"] == 512
+
+
+def test_reads_side_by_side_keep_their_order_and_their_refusals(replay: Pvesh) -> None:
+    paths = [("/version", {}), ("/nodes/pve1/lxc/999/config", {}), ("/nodes/pve1/lxc/910/status/current", {})]
+    version, absent, status = replay.get_all(paths)
+    assert version["version"] == "9.2.11"
+    assert isinstance(absent, PveError) and text.is_missing(absent.reason)
+    assert status["status"] == "stopped"
+
+
+def test_a_refused_read_has_the_reason_without_usage_lines(replay: Pvesh) -> None:
+    with pytest.raises(PveError, match=r"vmid: VM 910 already exists") as caught:
+        replay.get("/cluster/nextid", {"vmid": 910})
+    assert "api_path" not in caught.value.reason
+
+
+def test_a_busy_lock_is_told_apart(replay: Pvesh) -> None:
+    with pytest.raises(PveError) as caught:
+        replay.put("/nodes/pve1/lxc/911/config", {"memory": 600})
+    assert text.is_lock_timeout(caught.value.reason)
+    assert caught.value.reason.startswith("can't lock file '/run/lock/lxc/pve-config-911.lock'")
+
+
+def test_the_task_name_is_found_below_its_output_even_if_the_task_failed(replay: Pvesh) -> None:
+    good = {"vmid": 960, "ostemplate": "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst", "unprivileged": 1, "rootfs": "local:1"}
+    upid = replay.task("create", "/nodes/pve1/lxc", {**good, "features": "nesting=1"}, 5.0)
+    assert upid == "UPID:pve1:00003329:00084897:6B0C5695:vzcreate:960:root@pam:"
+    failed = {"vmid": 961, "ostemplate": "local:vztmpl/nosuch.tar.zst", "unprivileged": 1, "rootfs": "local:1"}
+    assert replay.task("create", "/nodes/pve1/lxc", failed, 5.0).endswith(":vzcreate:961:root@pam:")
+
+
+def test_a_task_that_was_not_started_is_an_error(replay: Pvesh) -> None:
+    with pytest.raises(PveError, match="CT 960 already exists on node 'pve1'"):
+        replay.task("create", "/nodes/pve1/lxc", {"vmid": 960, "ostemplate": "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst"}, 5.0)
+
+
+def test_every_recorded_refusal_has_a_reason() -> None:
+    refused = [item for item in pvesh_steps() if item["response"]["rc"] != 0 and len(item["request"]["argv"]) > 3]
+    assert len(refused) > 10
+    for item in refused:
+        reason = text.message_of(item["response"]["stderr"])
+        assert reason and "<api_path>" not in reason, item
+
+
+# A start whose task fails, as recorded: exit code 0, the reason only in the task's state and log.
+FAILING_START = """#!{python}
+import json, sys
+path = sys.argv[2]
+upid = "UPID:pve1:000033F7:00084EA2:6B0C56A4:vzstart:911:root@pam:"
+if path.endswith("/status/start"):
+    print("__lxc_start: 2039 Failed to initialize container \\"911\\"\\n" + json.dumps(upid))
+    print("startup for container '911' failed", file=sys.stderr)
+elif path.endswith("/status"):
+    print(json.dumps({{"status": "stopped", "exitstatus": "startup for container '911' failed", "upid": upid}}))
+else:
+    print(json.dumps([{{"n": 1, "t": "Script exited with status 2"}}, {{"n": 2, "t": "TASK ERROR: startup for container '911' failed"}}]))
+"""
+
+
+def test_a_failed_task_is_an_error_with_the_end_of_its_log(program: pathlib.Path) -> None:
+    _make(program, FAILING_START.format(python=sys.executable))
+    with pytest.raises(PveError) as caught:
+        Tasks(Pvesh(Command()), "pve1", 5.0).run("start of container 911", "/nodes/pve1/lxc/911/status/start", {})
+    assert caught.value.reason == "startup for container '911' failed"
+    assert "Script exited with status 2" in caught.value.remedy and "UPID:pve1:000033F7" in caught.value.remedy
+
+
+def test_warnings_are_a_success() -> None:
+    upid = text.find_upid(step("pvesh-tasks", 1)["response"]["stdout"])
+    assert text.TaskEnd(upid, "WARNINGS: 1").good
+    assert not text.TaskEnd(upid, "startup for container '911' failed").good
+    assert text.upid_node(upid) == "pve1"
+
+
+SLOW_ONCE = """#!/bin/sh
+if [ -e "{seen}" ]; then echo '[]'; else touch "{seen}"; exec sleep 5; fi
+"""
+
+
+def test_a_read_that_takes_too_long_is_repeated_within_the_deadline(program: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """LLMX-071: the limit of one read is not the deadline of the task."""
+    _make(program, SLOW_ONCE.format(seen=tmp_path / "seen"))
+    notes: list[str] = []
+    api = Pvesh(Command(), read_timeout_s=0.5, deadline_s=600, note=notes.append)
+    assert api.get("/cluster/resources", {"type": "vm"}) == []
+    assert len(notes) == 1 and "0.5 s" in notes[0] and "600 s" in notes[0] and "attempt 2 of 5" in notes[0]
+
+
+def test_a_write_is_never_repeated_blindly(program: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    _make(program, f'#!/bin/sh\necho call >> "{tmp_path}/calls"\nexec sleep 5\n')
+    with pytest.raises(PveTimeout):
+        Pvesh(Command(), read_timeout_s=0.5).put("/nodes/pve1/lxc/911/config", {"memory": 600})
+    assert (tmp_path / "calls").read_text(encoding="utf-8") == "call\n"
