@@ -173,6 +173,7 @@ plan:
 import os
 import typing as t
 
+from ..module_utils._apt.repository import Repository
 from ..module_utils._core.errors import KproError
 from ..module_utils._core.module import run_module
 from ..module_utils._driver.converge import Driver
@@ -181,7 +182,6 @@ from ..module_utils._driver.model import Wanted
 from ..module_utils._driver.repository import repository_of
 from ..module_utils._job.long_job_edge import LongJob
 from ..module_utils._linux.command_edge import Command
-from ..module_utils._runtime.base import Repository
 
 URL = "https://download.nvidia.com/XFree86/Linux-x86_64/{version}/NVIDIA-Linux-x86_64-{version}.run"
 

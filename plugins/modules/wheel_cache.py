@@ -92,12 +92,10 @@ import typing as t
 
 from ..module_utils._core.changes import Change, plan_result
 from ..module_utils._core.module import run_module
-from ..module_utils._environment import wheel_worker as _wheel_worker
+from ..module_utils._environment import wheel_worker
 from ..module_utils._job.long_job_edge import LongJob
 
 UNIT = "kpro-wheels.service"
-# Imported, not only named: what a module does not import does not travel with it.
-WORKER = _wheel_worker.__name__.rpartition(".")[2]
 
 ARGUMENTS: dict[str, t.Any] = {
     **{name: {"type": "path", "required": True} for name in ("root", "wheelhouse", "ssh_key_file", "ssh_known_hosts_file")},
@@ -114,7 +112,8 @@ def main(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     work = LongJob(UNIT)
     started = not (work.running() or work.unread())
     if started:
-        work.start(WORKER, {name: params[name] for name in ARGUMENTS if name != "poll_s"}, "kpro.llm: take over wheels", ("UMask=0022", "TimeoutStopSec=20"))
+        order = {name: params[name] for name in ARGUMENTS if name != "poll_s"}
+        work.start(wheel_worker, order, "kpro.llm: take over wheels", ("UMask=0022", "TimeoutStopSec=20"))
     answer = work.wait(params["poll_s"])
     if not answer.finished:
         return {**plan_result([]), "finished": False, "progress": answer.progress, "started": started}

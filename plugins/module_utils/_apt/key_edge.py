@@ -10,8 +10,8 @@ import urllib.request
 
 from .._core.errors import KproError
 from .._linux.text_file_edge import TextFile, write_text_file
-from .._runtime.base import Repository
 from .openpgp import fingerprints
+from .repository import Repository
 
 TIMEOUT_S = 60.0
 

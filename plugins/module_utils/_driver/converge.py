@@ -12,6 +12,7 @@ from .._core.changes import plan_result
 from .._core.errors import KproError
 from .._gpu.text import version_key
 from .._job.long_job_edge import LongJob
+from . import worker
 from .checks import check_node, check_version
 from .edge import DriverEdge, record_path
 from .fetch_edge import Package
@@ -20,7 +21,6 @@ from .plan import DriverPlan, node_plan, userland_plan
 from .salvage import facts_before
 from .sources import check_sources
 from .steps import node_steps, package_name, package_path, package_url, userland_steps
-from .worker import Job
 
 
 class Driver:
@@ -54,7 +54,7 @@ class Driver:
         for change in plan.first_changes:
             self._edge.apply(change)
         if plan.long_actions:
-            job.start("_driver_worker", self._work(wanted, present, plan).to_dict(), f"kpro.llm: NVIDIA driver {wanted.version}")
+            job.start(worker, self._work(wanted, present, plan).to_dict(), f"kpro.llm: NVIDIA driver {wanted.version}")
             answer = job.wait(self._poll_s)
             if not answer.finished:
                 return {**self._result(wanted, present, plan, plan, True), "finished": False, "progress": answer.progress}
@@ -80,11 +80,11 @@ class Driver:
     def _observe(self, wanted: Wanted) -> Present:
         return self._edge.observe(wanted)
 
-    def _work(self, wanted: Wanted, present: Present, plan: DriverPlan) -> Job:
+    def _work(self, wanted: Wanted, present: Present, plan: DriverPlan) -> worker.Job:
         name = package_name(wanted.version)
         package = Package(package_url(wanted.url, wanted.version), package_path(wanted.version), wanted.sha256, record_path(name))
         steps = node_steps(wanted, present, plan.long_actions) if wanted.scope == "node" else userland_steps(wanted)
-        return Job(wanted.version, package, steps, _facts(wanted, present))
+        return worker.Job(wanted.version, package, steps, _facts(wanted, present))
 
     def _result(self, wanted: Wanted, present: Present, plan: DriverPlan, left: DriverPlan, changed: bool) -> dict[str, t.Any]:
         result = plan_result(plan.changes)

@@ -11,6 +11,7 @@ import shutil
 import typing as t
 
 from .._apt.openpgp import fingerprints
+from .._apt.repository import Repository
 from .._core.changes import Change
 from .._gpu.holders_edge import Holder, ProcessFiles
 from .._gpu.host_edge import GpuHost
@@ -19,7 +20,6 @@ from .._gpu.nvml_edge import ask_nvml
 from .._gpu.secure_boot import SecureBoot
 from .._linux.command_edge import Command
 from .._linux.text_file_edge import TextFile, read_text_file, write_text_file
-from .._runtime.base import Repository
 from . import files
 from .checks import running_foreign_guests
 from .model import Present, Unit, Wanted

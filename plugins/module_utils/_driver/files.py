@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._runtime.base import Repository
+from .._apt.repository import Repository
 from .repository import pin_text
 
 MODPROBE = "/etc/modprobe.d/kpro-nvidia.conf"

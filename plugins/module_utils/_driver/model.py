@@ -9,11 +9,11 @@ import dataclasses
 import re
 import typing as t
 
+from .._apt.repository import Repository
 from .._gpu.blockers import Setting
 from .._gpu.model import DeviceNode, GpuContainer, PciGpu
 from .._gpu.secure_boot import SecureBoot
 from .._gpu.text import DkmsEntry, DriverVersion
-from .._runtime.base import Repository
 
 Scope = t.Literal["node", "userland"]
 Source = t.Literal["runfile", "cuda_repo"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import typing as t
 
+from .._apt.repository import Repository
 from .._core.errors import KproError
 from .._gpu.text import version_key
-from .._runtime.base import Repository
 
 NAME = "kpro-nvidia"
 # What NVIDIA's installation guide pins; a pattern with a version leaves packages of other versions (the container toolkit) alone.

@@ -17,11 +17,11 @@ import time
 import typing as t
 
 from .._apt.key_edge import fetch_key
+from .._apt.repository import Repository
 from .._core.errors import KproError
 from .._gpu.text import dkms_entries, loaded_driver
 from .._job.status_edge import JobStatus
 from .._linux.text_file_edge import TextFile, write_text_file
-from .._runtime.base import Repository
 from .explain import failure
 from .fetch_edge import Package, fetch
 from .repository import MAIN_PACKAGE, check_offered, install_argv, offered, pinning_packages

@@ -13,14 +13,12 @@ import typing as t
 from .._core.changes import plan_result
 from .._core.errors import KproError
 from .._job.long_job_edge import LongJob
-from . import worker as _uv_worker
+from . import worker
 from .edge import EnvironmentStore, find_user
 from .plan import Present, Wanted, differences, package_diff, plan, target_path
 from .source_package import SourcePackage, missing_wheel
 from .steps import job, unit_name
 
-# Imported, not only named: what a module does not import does not travel with it.
-WORKER = _uv_worker.__name__.rpartition(".")[2]
 # A unit that is stopped says so; what it runs may need a moment to end.
 UNIT = ("UMask=0022", "TimeoutStopSec=20", "TasksMax=infinity")
 
@@ -125,7 +123,7 @@ def ensure(params: t.Mapping[str, t.Any], *, apply: bool) -> dict[str, t.Any]:
         raise KproError(f"user {params['user']}", "there is no such user", "Create it before the environment")
     EnvironmentStore(wanted.root).prepare(wanted)
     order = job(present, wanted, os.environ, time.time())
-    builder.start(WORKER, order, f"kpro.llm: build {order['target']}", UNIT)
+    builder.start(worker, order, f"kpro.llm: build {order['target']}", UNIT)
     ended = builder.wait(params["poll_s"])
     if not ended.finished:
         return {**result, "finished": False, "progress": ended.progress, "started": True}

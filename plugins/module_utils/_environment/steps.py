@@ -36,7 +36,7 @@ def unit_name(root: str) -> str:
 
 
 def job(present: Present, wanted: Wanted, ambient: t.Mapping[str, str], now_s: float) -> dict[str, t.Any]:
-    """Return the job for the worker (see ``_uv_worker``).
+    """Return the job for the worker (see ``worker``).
 
     :param ambient: environment variables of the module's process.
     """

@@ -8,15 +8,17 @@ A module's own code is gone when the module returns, so the worker's modules are
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import fcntl
 import importlib
+import importlib.util
 import io
 import json
 import os
-import re
 import sys
 import time
+import types
 import typing as t
 import zipfile
 
@@ -34,7 +36,6 @@ LOOK_S = 0.2
 # A worker that has told its end is gone in a moment.
 GOES_S = 30.0
 ASK_SYSTEMD_S = 2.0
-_IMPORT = re.compile(r"plugins\.module_utils(?:\.(_\w+) import| import (_\w+))")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +76,8 @@ class LongJob:
         except (OSError, ValueError):
             return {}
 
-    def start(self, entry: str, job: t.Mapping[str, t.Any], description: str, properties: t.Sequence[str] = ()) -> None:
-        """Start ``main(folder)`` of the module_utils file ``entry`` in the unit; a running unit is left as it is.
+    def start(self, entry: types.ModuleType, job: t.Mapping[str, t.Any], description: str, properties: t.Sequence[str] = ()) -> None:
+        """Start ``main(folder)`` of the module ``entry`` in the unit; a running unit is left as it is.
 
         :param properties: further properties of the unit, like ``TimeoutStopSec=20``.
         :raises KproError: if systemd refuses.
@@ -88,7 +89,7 @@ class LongJob:
             if not self.running():
                 self._start(entry, job, [f"--description={description}", *(f"--property={value}" for value in ("Type=exec", *properties))])
 
-    def _start(self, entry: str, job: t.Mapping[str, t.Any], options: t.Sequence[str]) -> None:
+    def _start(self, entry: types.ModuleType, job: t.Mapping[str, t.Any], options: t.Sequence[str]) -> None:
         until = time.monotonic() + GOES_S
         while self._active() and time.monotonic() < until:
             time.sleep(LOOK_S)
@@ -146,20 +147,20 @@ class LongJob:
         )
 
 
-def worker_archive(entry: str) -> bytes:
-    """Return a program that holds a module_utils file, all that it imports from the collection, and a call of its ``main``."""
+def worker_archive(entry: types.ModuleType) -> bytes:
+    """Return a program that holds a module of module_utils, all that it imports from the collection, and a call of its ``main``."""
     sources: dict[str, str] = {}
-    todo = [entry]
+    todo = [entry.__name__]
     while todo:
         name = todo.pop()
         if name not in sources:
             sources[name] = _source(name)
-            todo += [first or second for first, second in _IMPORT.findall(sources[name])]
-    start = f"import sys\nfrom {PACKAGE} import {entry}\nraise SystemExit({entry}.main(sys.argv[1]))\n"
+            todo += imported(name, sources[name])
+    start = f"import sys\nfrom {entry.__name__} import main\nraise SystemExit(main(sys.argv[1]))\n"
+    packages = {name.rsplit(".", depth)[0] for name in sources for depth in range(1, name.count(".") + 1)}
     files = {"__main__.py": start}
-    parts = PACKAGE.split(".")
-    files |= {"/".join([*parts[: depth + 1], "__init__.py"]): "" for depth in range(len(parts))}
-    files |= {"/".join([*parts, f"{name}.py"]): text for name, text in sources.items()}
+    files |= {f"{package.replace('.', '/')}/__init__.py": "" for package in packages}
+    files |= {f"{name.replace('.', '/')}.py": text for name, text in sources.items()}
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, text in sorted(files.items()):
@@ -167,9 +168,34 @@ def worker_archive(entry: str) -> bytes:
     return out.getvalue()
 
 
+def imported(name: str, source: str) -> list[str]:
+    """Return the modules of module_utils that a module imports, anywhere in its source: also relatively, inside a function, or for types only.
+
+    :param name: the module's full name, from which relative imports start.
+    """
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = name.rsplit(".", node.level)[0] if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            # `from package import module` and `from module import name` look alike; only the names tell which it is.
+            found += [module, *(f"{module}.{alias.name}" for alias in node.names)]
+    return [module for module in dict.fromkeys(found) if module.startswith(f"{PACKAGE}.") and _is_file(module)]
+
+
+def _is_file(name: str) -> bool:
+    """Tell whether a name is a module with a file, neither a package nor something inside a module."""
+    try:
+        found = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return False
+    return found is not None and found.submodule_search_locations is None
+
+
 def _source(name: str) -> str:
-    module = importlib.import_module(f"{PACKAGE}.{name}")
-    found = module.__loader__.get_source(module.__name__)  # type: ignore[union-attr]  # every loader used here has it
+    found = importlib.import_module(name).__loader__.get_source(name)  # type: ignore[union-attr]  # every loader used here has it
     # Ansible's own loader gives bytes.
     return found.decode() if isinstance(found, bytes) else str(found)
 

@@ -20,7 +20,7 @@ from .._core.errors import KproError
 from .._job.long_job_edge import LongJob
 from . import hub_protocol as protocol
 from . import manifest as manifests
-from . import safetensors
+from . import safetensors, worker
 from . import store_edge as store
 from .hub_edge import Hub, HubAccess, Interrupted
 from .hub_protocol import RemoteFile
@@ -117,7 +117,7 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     if not apply:
         return result
     work = _work(options, commit, files, found, verify_all)
-    job.start("_model_worker", work.to_dict(), f"kpro.llm: model {options.repository}")
+    job.start(worker, work.to_dict(), f"kpro.llm: model {options.repository}")
     ended = job.wait(options.poll_s)
     if not ended.finished:
         return {**result, "finished": False, "progress": ended.progress}

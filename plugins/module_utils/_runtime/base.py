@@ -11,39 +11,13 @@ import re
 import typing as t
 
 from .._apt.openpgp import fingerprints
+from .._apt.repository import Repository
 from .._core.changes import Change
 from .._core.errors import KproError
 
 AUTHORITIES = "/usr/local/share/ca-certificates"
 AUTHORITY_PREFIX = "kpro-llm-"
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-SOURCES = "/etc/apt/sources.list.d"
-KEYRINGS = "/usr/share/keyrings"
-
-
-@dataclasses.dataclass(frozen=True)
-class Repository:
-    """A flat apt repository with the fingerprint of the key that signs it."""
-
-    name: str
-    uri: str
-    key_url: str
-    key_fingerprint: str
-
-    @property
-    def sources_path(self) -> str:
-        """Where apt looks for it."""
-        return f"{SOURCES}/{self.name}.sources"
-
-    @property
-    def key_path(self) -> str:
-        """Where its key lies; the suffix tells apt that it is armoured."""
-        return f"{KEYRINGS}/{self.name}.asc"
-
-    @property
-    def sources_text(self) -> str:
-        """The repository in apt's own format."""
-        return f"Types: deb\nURIs: {self.uri}\nSuites: /\nSigned-By: {self.key_path}\n"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,11 +13,12 @@ import shutil
 import typing as t
 
 from .._apt.key_edge import fetch_key
+from .._apt.repository import Repository
 from .._core.changes import Change
 from .._core.errors import KproError
 from .._linux.command_edge import Command
 from .._linux.text_file_edge import TextFile, write_text_file
-from .base import AUTHORITIES, AUTHORITY_PREFIX, BUNDLE, Account, BasePresent, BaseWanted, Repository, installed_packages
+from .base import AUTHORITIES, AUTHORITY_PREFIX, BUNDLE, Account, BasePresent, BaseWanted, installed_packages
 
 _APT_TIMEOUT_S = 3600.0
 _APT = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]

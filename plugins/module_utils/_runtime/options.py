@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import typing as t
 
+from .._apt.repository import Repository
 from .._core.errors import KproError
-from .base import Account, BaseWanted, Repository, certificates
+from .base import Account, BaseWanted, certificates
 
 REPOSITORY: dict[str, t.Any] = {
     "name": {"type": "str", "required": True},

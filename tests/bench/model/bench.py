@@ -36,6 +36,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._job.long_job_edge import
 from ansible_collections.kpro.llm.plugins.module_utils._model import hub_protocol as protocol  # noqa: E402
 from ansible_collections.kpro.llm.plugins.module_utils._model import manifest as manifests  # noqa: E402
 from ansible_collections.kpro.llm.plugins.module_utils._model import store_edge as store  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._model import worker  # noqa: E402
 from ansible_collections.kpro.llm.plugins.module_utils._model.hub_edge import HubAccess  # noqa: E402
 from ansible_collections.kpro.llm.plugins.module_utils._model.hub_protocol import RemoteFile  # noqa: E402
 from ansible_collections.kpro.llm.plugins.module_utils._model.manifest import Manifest  # noqa: E402
@@ -135,7 +136,7 @@ def tool_kpro(hub: Hub, scratch: Path) -> Tool:
         target.mkdir(exist_ok=True)
         job = Job(str(target), REPOSITORY, hub.commit, tuple(hub.files), selected, False, access, (), TransferSettings())
         (folder / "job.json").write_text(json.dumps(job.to_dict()))
-        (folder / "worker.pyz").write_bytes(worker_archive("_model_worker"))
+        (folder / "worker.pyz").write_bytes(worker_archive(worker))
         return ["/usr/bin/python3", "-I", str(folder / "worker.pyz"), str(folder)]
 
     return command

@@ -260,8 +260,8 @@ import sys
 sys.path[:0] = {path!r}
 import json, runpy
 from pathlib import Path
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from test__model_transfer_edge import DATA, Source, fetch
+from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
+from _model.test_transfer_edge import DATA, Source, fetch
 disk = Path(sys.argv[1])
 source = Source()
 try:

@@ -13,12 +13,12 @@ import pytest
 HERE = Path(__file__).parents[1]
 KINDS = {"ct-permissions", "pve-api", "collection-idempotency", "transport", "migration"}
 CASES = [json.loads(line) for line in (HERE / "fixtures/pve_failure_cases.jsonl").read_text(encoding="utf-8").splitlines()]
-TESTS = {path.name: path.read_text(encoding="utf-8") for path in HERE.parent.rglob("test_*.py") if path != Path(__file__)}
+TESTS = {path: path.read_text(encoding="utf-8") for path in HERE.parent.rglob("test_*.py") if path != Path(__file__)}
 
 
 @pytest.mark.parametrize("case", [case["id"] for case in CASES if case["kind"] in KINDS])
 def test_the_case_has_a_test(case: str) -> None:
-    assert [name for name, text in TESTS.items() if case in text]
+    assert [path for path, text in TESTS.items() if case in text]
 
 
 def test_every_kind_is_there() -> None:
