@@ -130,7 +130,8 @@ import typing as t
 
 from ..module_utils._core.errors import KproError
 from ..module_utils._core.module import run_module
-from ..module_utils._linux.http_client_edge import HttpAnswer, HttpClient
+from ..module_utils._linux.http_answer import HttpAnswer
+from ..module_utils._linux.http_client_edge import HttpClient
 from ..module_utils._ready.chat import QUESTION_SPEC, answer_fault, answer_pattern, chat_answer, chat_request, served_models
 from ..module_utils._ready.probe import device_fault, pools_of, shortfalls
 from ..module_utils._ready.probe_full_edge import FullProbe

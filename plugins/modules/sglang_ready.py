@@ -156,7 +156,8 @@ import typing as t
 from ..module_utils._core.errors import KproError
 from ..module_utils._core.module import run_module
 from ..module_utils._diagnosis.diagnose_with_plan_edge import explain
-from ..module_utils._linux.http_client_edge import HttpClient, connect_address
+from ..module_utils._linux.http_answer import connect_address
+from ..module_utils._linux.http_client_edge import HttpClient
 from ..module_utils._linux.run_identity import RunIdentity, identity_from_dict
 from ..module_utils._linux.systemd_edge import Systemd
 from ..module_utils._linux.text_file_edge import read_text_file

@@ -10,51 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
 import os
 import typing as t
 
 from .._gpu.model import MIB
 from .._gpu.text import bus_id
+from .model import LIBRARY_NOT_FOUND, CudaDevice, CudaError, PeerCheck
 
 LIBRARY = "libcuda.so.1"
-LIBRARY_NOT_FOUND = -1
 PEER_ACCESS_ALREADY_ENABLED = 704
 _CC_MAJOR, _CC_MINOR = 75, 76
 # Below this a context and two buffers might take the last memory of a running engine.
 ROOM_MIB = 1024
-
-
-class CudaError(Exception):
-    """A call answered with an error; ``code`` is CUDA's, ``call`` the call's name."""
-
-    def __init__(self, code: int, call: str, text: str) -> None:
-        self.code = code
-        self.call = call
-        super().__init__(text)
-
-
-@dataclasses.dataclass(frozen=True)
-class CudaDevice:
-    """A device that CUDA can use; memory as CUDA sees it, less than NVML's."""
-
-    index: int
-    uuid: str
-    name: str
-    bus_id: str
-    compute_capability: str
-    memory_mib: int
-    memory_free_mib: int
-
-
-@dataclasses.dataclass(frozen=True)
-class PeerCheck:
-    """One direction between two GPUs: ``result`` is ok, none (no peer access), corrupt (other bytes arrived), full or an error."""
-
-    source: str
-    target: str
-    result: str
-    detail: str = ""
 
 
 class Cuda:

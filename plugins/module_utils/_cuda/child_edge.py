@@ -19,7 +19,8 @@ from .._core.errors import KproError
 from .._gpu.host_edge import GpuHost
 from .._gpu.model import MIB, DeviceNode
 from .._linux.command_edge import Command
-from .api_edge import Cuda, CudaDevice, CudaError, PeerCheck
+from .api_edge import Cuda
+from .model import CudaDevice, CudaError, PeerCheck
 
 
 @dataclasses.dataclass

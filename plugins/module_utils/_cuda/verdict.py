@@ -9,7 +9,7 @@ import dataclasses
 import typing as t
 
 from .._gpu.findings import Finding
-from .api_edge import LIBRARY_NOT_FOUND, PeerCheck
+from .model import LIBRARY_NOT_FOUND, PeerCheck
 
 P2p = t.Literal["ok", "none", "corrupt", "hangs", "error", "unknown", "single"]
 # Worst first: one bad direction decides for all.

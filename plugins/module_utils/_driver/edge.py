@@ -13,7 +13,8 @@ import typing as t
 from .._apt.openpgp import fingerprints
 from .._apt.repository import Repository
 from .._core.changes import Change
-from .._gpu.holders_edge import Holder, ProcessFiles
+from .._gpu.holders import Holder
+from .._gpu.holders_edge import ProcessFiles
 from .._gpu.host_edge import GpuHost
 from .._gpu.model import NvmlReport
 from .._gpu.nvml_edge import ask_nvml

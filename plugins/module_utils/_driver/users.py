@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from .._gpu.holders_edge import Holder
+from .._gpu.holders import Holder
 from .._gpu.model import GpuContainer, NvmlReport
 from .model import GpuUser
 

@@ -22,7 +22,7 @@ from .findings import (
     xid_events,
     xid_findings,
 )
-from .holders_edge import Holder
+from .holders import Holder
 from .merge import described, merged_gpus
 from .model import DeviceNode, Gpu, NvmlReport, PciGpu
 from .text import DkmsEntry

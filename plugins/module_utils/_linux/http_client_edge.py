@@ -5,32 +5,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import http.client
 import json
 import time
 import typing as t
 
-
-@dataclasses.dataclass(frozen=True)
-class HttpAnswer:
-    """What came back.
-
-    :param status: HTTP status; 0 if there was no answer.
-    :param error: why there was none: refused, timeout, or the system's words.
-    """
-
-    status: int
-    text: str = ""
-    error: str = ""
-    seconds: float = 0.0
-
-    def json(self) -> t.Any:
-        """Return the body as data, or None if it is no JSON."""
-        try:
-            return json.loads(self.text)
-        except ValueError:
-            return None
+from .http_answer import HttpAnswer
 
 
 class HttpClient:
@@ -81,8 +61,3 @@ class HttpClient:
             return HttpAnswer(0, "", str(error) or type(error).__name__, time.monotonic() - began)
         finally:
             connection.close()
-
-
-def connect_address(bind_address: str) -> str:
-    """Return the address under which a server bound to ``bind_address`` is reached from its own machine."""
-    return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(bind_address, bind_address)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .._linux.http_client_edge import HttpAnswer
+from .._linux.http_answer import HttpAnswer
 from .chat import answer_fault, answer_pattern, chat_answer, chat_request, reasoning_fault, served_models, tools_fault
 
 LEVELS = ("port", "health", "model", "answer", "tools")

@@ -14,11 +14,29 @@ import re
 import typing as t
 
 from .._core.errors import KproError
-from .core import DRIVER_RESERVE_MIB, Card
 
 _NO_FP8 = "no FP8 arithmetic: FP8 weights run through 16 bit kernels (slower, and not for every model), and an FP8 cache only saves memory"
 _NO_FP4 = "no FP4 arithmetic"
 _NO_NVLINK = "no NVLink: tensor parallelism runs over PCIe, and peer-to-peer may be off"
+
+
+# Held back by the driver on an idle card, if no profile says otherwise.
+DRIVER_RESERVE_MIB = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """One GPU before the start. ``reserve_mib`` is what the driver keeps for itself on an idle card."""
+
+    total_mib: int
+    free_mib: int
+    name: str = ""
+    reserve_mib: int = DRIVER_RESERVE_MIB
+
+    @property
+    def missing_mib(self) -> int:
+        """How much less is free than on an idle card."""
+        return self.total_mib - self.reserve_mib - self.free_mib
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ import typing as t
 
 from .._core.errors import KproError
 from .._engine.versions import OLDEST_HYBRID, Rules, release_of
+from .cards import Card
 from .kept_in_16_bit import PARTLY, PLAIN
 from .model import Model
 from .not_modelled import switch
@@ -25,26 +26,9 @@ CONTEXT_GIB = 0.65
 AFTER_LOAD_GIB = 0.03
 # Below this low point a start is a risk: graphs and workspaces take 0.5 to 1.4 of it (start-up logs).
 SAFE_SLACK_GIB = 2.0
-# Held back by the driver on an idle card, if no profile says otherwise.
-DRIVER_RESERVE_MIB = 512
 LEFTOVER_TOLERANCE_MIB = 1024
 # A rank refuses to start below this share of another's free memory (model_runner.py:841-847, distributed/bootstrap.py:441-452).
 BALANCE = 0.9
-
-
-@dataclasses.dataclass(frozen=True)
-class Card:
-    """One GPU before the start. ``reserve_mib`` is what the driver keeps for itself on an idle card."""
-
-    total_mib: int
-    free_mib: int
-    name: str = ""
-    reserve_mib: int = DRIVER_RESERVE_MIB
-
-    @property
-    def missing_mib(self) -> int:
-        """How much less is free than on an idle card."""
-        return self.total_mib - self.reserve_mib - self.free_mib
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,7 @@ import typing as t
 
 from .._core.errors import KproError
 from .._engine.versions import release_of
-from .cards import generation_of
-from .core import Card
+from .cards import Card, generation_of
 
 # Method -> (from this release on, least compute capability times ten), the newest first.
 _LEAST: t.Mapping[str, tuple[tuple[str, int], ...]] = {

@@ -10,8 +10,8 @@ import typing as t
 
 from .._core.errors import KproError
 from .._engine.versions import rules_of
-from .cards import check_kind
-from .core import Card, HeaderWeights, Inputs, check_cards
+from .cards import Card, check_kind
+from .core import HeaderWeights, Inputs, check_cards
 from .headers import Entry, header_weights, parameters_gib
 from .kept_in_16_bit import QUANTIZED
 from .model import LATENT, OPAQUE, Model, model_of

@@ -10,8 +10,9 @@ import typing as t
 from .advice import Advice, advise, irrelevant_options, no_fraction_helps, variations
 from .advisories import advisories_of
 from .args import resolved_args
+from .cards import Card
 from .cause import HIGHER, LESS, LOWER, breakdown, cause_of
-from .core import CONTEXT_GIB, LEFTOVER_TOLERANCE_MIB, SAFE_SLACK_GIB, Card, Inputs, Outcome, evaluate, leftovers
+from .core import CONTEXT_GIB, LEFTOVER_TOLERANCE_MIB, SAFE_SLACK_GIB, Inputs, Outcome, evaluate, leftovers
 from .goal import Choice, goal_of, search
 
 Values = dict[str, t.Any]

@@ -12,8 +12,7 @@ from .._core.errors import KproError
 from .._gpu.nvidia_smi_edge import ask_nvidia_smi
 from .._gpu.nvml_edge import ask_nvml
 from .._linux.command_edge import Command
-from .cards import card_of, idle_card
-from .core import Card
+from .cards import Card, card_of, idle_card
 from .folder_edge import ModelFolder
 from .models import config_of
 from .request import Request

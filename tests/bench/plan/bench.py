@@ -26,8 +26,8 @@ sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests" / "unit" / "plugin
 
 from plan_world import CONFIGS, LOGS, SEED  # noqa: E402
 
-from ansible_collections.kpro.llm.plugins.module_utils._vram.cards import idle_card  # noqa: E402
-from ansible_collections.kpro.llm.plugins.module_utils._vram.core import Card, evaluate  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._vram.cards import Card, idle_card  # noqa: E402
+from ansible_collections.kpro.llm.plugins.module_utils._vram.core import evaluate  # noqa: E402
 from ansible_collections.kpro.llm.plugins.module_utils._vram.request import Request, inputs_of, planned  # noqa: E402
 
 PEERS = ("ridgepoint==0.1.2", "modelinfo-cli==1.4.4")

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils._cuda.api_edge import LIBRARY_NOT_FOUND, Cuda, CudaError
+from ansible_collections.kpro.llm.plugins.module_utils._cuda.api_edge import Cuda
+from ansible_collections.kpro.llm.plugins.module_utils._cuda.model import LIBRARY_NOT_FOUND, CudaError
 from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.gpu_libraries import UUIDS, UVM_MAJOR, Libraries, compiled, needs_compiler
 
 SIZE = 100_000

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils._cuda.api_edge import PeerCheck
+from ansible_collections.kpro.llm.plugins.module_utils._cuda.model import PeerCheck
 from ansible_collections.kpro.llm.plugins.module_utils._cuda.verdict import init_error, p2p_verdict
 from ansible_collections.kpro.llm.plugins.module_utils._gpu.findings import Finding
 

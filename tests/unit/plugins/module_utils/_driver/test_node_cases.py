@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._cuda.api_edge import PeerCheck
+from ansible_collections.kpro.llm.plugins.module_utils._cuda.model import PeerCheck
 from ansible_collections.kpro.llm.plugins.module_utils._cuda.verdict import p2p_verdict
 from ansible_collections.kpro.llm.plugins.module_utils._driver import explain, repository
 from ansible_collections.kpro.llm.plugins.module_utils._driver.plan import node_plan, userland_plan

@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._driver.users import end_command, gpu_users
-from ansible_collections.kpro.llm.plugins.module_utils._gpu.holders_edge import Holder
+from ansible_collections.kpro.llm.plugins.module_utils._gpu.holders import Holder
 from ansible_collections.kpro.llm.plugins.module_utils._gpu.model import GpuContainer, GpuProcess, NvmlReport
 
 SERVER = Holder(4711, 100999, "python3", 129, None, ("/dev/nvidia0", "/dev/nvidia-uvm"))

@@ -8,7 +8,8 @@ import pathlib
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils._gpu.holders_edge import Holder, ProcessFiles, container_of_cgroup, unit_of_cgroup
+from ansible_collections.kpro.llm.plugins.module_utils._gpu.holders import Holder, container_of_cgroup, unit_of_cgroup
+from ansible_collections.kpro.llm.plugins.module_utils._gpu.holders_edge import ProcessFiles
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import dataclasses
 
 from ansible_collections.kpro.llm.plugins.module_utils._gpu.blockers import Setting
 from ansible_collections.kpro.llm.plugins.module_utils._gpu.findings import Versions
-from ansible_collections.kpro.llm.plugins.module_utils._gpu.holders_edge import Holder
+from ansible_collections.kpro.llm.plugins.module_utils._gpu.holders import Holder
 from ansible_collections.kpro.llm.plugins.module_utils._gpu.model import Gpu, GpuProcess, NvmlReport
 from ansible_collections.kpro.llm.plugins.module_utils._gpu.report import HostFacts, Seen, result_of
 from ansible_collections.kpro.llm.plugins.module_utils._gpu.text import DkmsEntry

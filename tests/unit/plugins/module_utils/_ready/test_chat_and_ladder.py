@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils._linux.http_client_edge import connect_address
+from ansible_collections.kpro.llm.plugins.module_utils._linux.http_answer import connect_address
 from ansible_collections.kpro.llm.plugins.module_utils._ready.chat import (
     ChatAnswer,
     answer_fault,

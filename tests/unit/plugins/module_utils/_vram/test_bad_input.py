@@ -14,7 +14,8 @@ from plan_world import CONFIGS, SEED, inputs, outcome
 
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._engine.versions import rules_of
-from ansible_collections.kpro.llm.plugins.module_utils._vram.core import Card, evaluate
+from ansible_collections.kpro.llm.plugins.module_utils._vram.cards import Card
+from ansible_collections.kpro.llm.plugins.module_utils._vram.core import evaluate
 from ansible_collections.kpro.llm.plugins.module_utils._vram.model import model_of
 from ansible_collections.kpro.llm.plugins.module_utils._vram.not_modelled import OPTIONS
 from ansible_collections.kpro.llm.plugins.module_utils._vram.options import known_names, options_of

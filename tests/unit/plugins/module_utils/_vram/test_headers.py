@@ -12,7 +12,7 @@ import pytest
 from plan_world import CONFIGS
 
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._vram.core import Card
+from ansible_collections.kpro.llm.plugins.module_utils._vram.cards import Card
 from ansible_collections.kpro.llm.plugins.module_utils._vram.folder_edge import ModelFolder
 from ansible_collections.kpro.llm.plugins.module_utils._vram.headers import Entry, header_weights
 from ansible_collections.kpro.llm.plugins.module_utils._vram.model import model_of

@@ -13,7 +13,8 @@ import pytest
 from plan_world import CONFIGS, LOGS
 
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._vram.core import Card, Outcome, evaluate
+from ansible_collections.kpro.llm.plugins.module_utils._vram.cards import Card
+from ansible_collections.kpro.llm.plugins.module_utils._vram.core import Outcome, evaluate
 from ansible_collections.kpro.llm.plugins.module_utils._vram.request import Request, inputs_of
 from ansible_collections.kpro.llm.plugins.module_utils._vram.sizing import shape_of
 
