@@ -24,7 +24,7 @@ FLOORS = (
     {"_job", "_apt", "_gpu", "_service"},
     {"_cuda", "_driver", "_pve", "_environment", "_model"},
     {"_container", "_runtime", "_vram"},
-    {"_diagnosis"},
+    {"_diagnosis", "_launch"},
     {"_ready"},
 )
 FLOOR = {package: number for number, floor in enumerate(FLOORS) for package in floor}
