@@ -10,7 +10,7 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ..module_utils._core.errors import KproError
-from ..module_utils._engine.flash_attn import attention_for
+from ..module_utils._engine.gpu_settings import attention_for
 from ..module_utils._engine.lanes import choose_lane
 
 DOCUMENTATION = r"""

@@ -10,7 +10,7 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ..module_utils._core.errors import KproError
-from ..module_utils._engine.flash_attn import flash_attn_package
+from ..module_utils._engine.gpu_settings import flash_attn_package
 from ..module_utils._engine.lanes import Facts, choose_lane, choose_python, contract_problems
 
 DOCUMENTATION = r"""

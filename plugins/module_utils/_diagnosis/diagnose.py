@@ -8,23 +8,16 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import rules_card as _diagnosis_card
-from . import rules_container as _diagnosis_container
-from . import rules_memory as _diagnosis_memory
-from . import rules_notes as _diagnosis_notes
-from . import rules_service as _diagnosis_service
-from . import rules_start as _diagnosis_start
-from . import rules_unit as _diagnosis_unit
+from . import rules_host, rules_memory, rules_notes, rules_service, rules_start, rules_unit
 from .case import Case, Diagnosis
 
 # Facts about unit and service first: they say whether the log is worth reading. Then memory, whose texts also hold general words.
 _RULES = (
-    *_diagnosis_container.RULES,
-    *_diagnosis_card.RULES,
-    *_diagnosis_unit.RULES,
-    *_diagnosis_service.RULES,
-    *_diagnosis_memory.RULES,
-    *_diagnosis_start.RULES,
+    *rules_host.RULES,
+    *rules_unit.RULES,
+    *rules_service.RULES,
+    *rules_memory.RULES,
+    *rules_start.RULES,
 )
 
 
@@ -43,19 +36,19 @@ def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = Non
         if found is not None:
             return dataclasses.replace(found, phase=case.log.phase)
     # A line that only warns is an answer where no start was lost.
-    note = None if case.get("loss") else next(iter(_diagnosis_notes.notes(case)), None)
-    found = _loss(case) or _diagnosis_card.cuda_error(case) or _diagnosis_start.first_exception(case) or _diagnosis_unit.killed(case) or note or _unknown(case)
+    note = None if case.get("loss") else next(iter(rules_notes.notes(case)), None)
+    found = _loss(case) or rules_host.cuda_error(case) or rules_start.first_exception(case) or rules_unit.killed(case) or note or _unknown(case)
     return dataclasses.replace(found, phase=case.log.phase)
 
 
 def silent_faults(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> list[str]:
     """Return what the log of a start says that serves, and serves worse than it seems; one sentence with the remedy each."""
     case = Case(lines, context)
-    rules = [_diagnosis_service.wrong_weights, _diagnosis_service.effective_setting]
+    rules = [rules_service.wrong_weights, rules_service.effective_setting]
     if case.option("device") != "cpu":
-        rules.append(_diagnosis_service.on_the_cpu)
+        rules.append(rules_service.on_the_cpu)
     found = [finding for rule in rules if (finding := rule(case)) is not None]
-    return [f"{finding.cause}. {finding.remedy}" for finding in [*found, *_diagnosis_notes.notes(case)]]
+    return [f"{finding.cause}. {finding.remedy}" for finding in [*found, *rules_notes.notes(case)]]
 
 
 def _loss(case: Case) -> Diagnosis | None:

@@ -9,8 +9,7 @@ import dataclasses
 import typing as t
 
 from .._core.errors import KproError
-from .._engine.flash_attn import attention_for
-from .._engine.gpu_settings import hardware_for
+from .._engine.gpu_settings import attention_for, hardware_for
 from .._engine.lanes import Lane, choose_lane
 from .._engine.options import merged_options
 from .._engine.tensor_parallel import tp_size

@@ -13,7 +13,7 @@ from .._cuda.result_edge import cuda_result
 from .._driver.converge import make_plan, resolved
 from .._driver.edge import DriverEdge
 from .._driver.model import Wanted as WantedDriver
-from .._engine.flash_attn import flash_attn_package
+from .._engine.gpu_settings import flash_attn_package
 from .._engine.lanes import Facts, choose_lane, choose_python, contract_problems
 from .._environment.ensure import ensure
 from .._linux.command_edge import Command

@@ -13,7 +13,7 @@ import yaml
 from ansible_collections.kpro.llm.plugins.filter.sglang_attention import sglang_attention
 from ansible_collections.kpro.llm.plugins.filter.sglang_environment import sglang_environment
 from ansible_collections.kpro.llm.plugins.filter.sglang_lane import sglang_lane
-from ansible_collections.kpro.llm.plugins.module_utils._engine.flash_attn import VERSION
+from ansible_collections.kpro.llm.plugins.module_utils._engine.gpu_settings import FLASH_ATTN_VERSION
 from ansible_collections.kpro.llm.plugins.module_utils._engine.lanes import LANES
 from ansible_collections.kpro.llm.plugins.module_utils._environment.ensure import ARGUMENTS
 from ansible_collections.kpro.llm.plugins.module_utils._environment.source_package import SourcePackage
@@ -43,7 +43,7 @@ def test_the_lanes_to_choose_from_are_those_that_exist() -> None:
 def test_every_lane_ships_a_lock_file_for_each_of_its_pythons() -> None:
     files = {path.name for path in (ROLE / "files/locks").iterdir()}
     expected = {lane.lock_file(python) for lane in LANES.values() for python in lane.pythons}
-    assert files == expected | {f"uv-{DEFAULTS['sglang_runtime__uv_version']}.txt", f"flash-attn-{VERSION}.txt"}
+    assert files == expected | {f"uv-{DEFAULTS['sglang_runtime__uv_version']}.txt", f"flash-attn-{FLASH_ATTN_VERSION}.txt"}
 
 
 def test_a_lane_fits_debian_12_and_13() -> None:
@@ -70,9 +70,9 @@ def test_the_classic_flash_attn_is_what_the_module_asks_for_and_its_lock_file_pi
     lock = (ROLE / "files/locks" / values.pop("lock_file")).read_text()
     assert values.keys() | {"lock"} == ARGUMENTS["source_package"]["options"].keys()
     package = SourcePackage(lock=lock, **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-    assert package.wheel_folder == f"/srv/wheels/flash-attn-{VERSION}+torch2.14.1-CUDA13.0-Python3.11-sm80"
+    assert package.wheel_folder == f"/srv/wheels/flash-attn-{FLASH_ATTN_VERSION}+torch2.14.1-CUDA13.0-Python3.11-sm80"
     own, tools = package.split_lock()
-    assert own.startswith(f"flash-attn=={VERSION} ") and all(tool in tools for tool in ("ninja==", "setuptools==", "wheel=="))
+    assert own.startswith(f"flash-attn=={FLASH_ATTN_VERSION} ") and all(tool in tools for tool in ("ninja==", "setuptools==", "wheel=="))
 
 
 def test_attention_of_the_first_target_is_written_down() -> None:

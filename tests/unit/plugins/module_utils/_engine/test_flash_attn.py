@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._engine.flash_attn import TRITON, attention_for, flash_attn_package
+from ansible_collections.kpro.llm.plugins.module_utils._engine.gpu_settings import TRITON, attention_for, flash_attn_package
 from ansible_collections.kpro.llm.plugins.module_utils._engine.lanes import LANES
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules about the card itself: the driver's Xid events, and errors that CUDA reports."""
+"""Rules about what the host gives: the card (Xid events, errors that CUDA reports) and the container, which may deny a unit its sandbox."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import re
 import typing as t
 
 from .._gpu.findings import xid_events
+from .._pve import property as prop
 from .case import Case, Diagnosis
 
+EXIT_NAMESPACE = 226  # systemd.exec(5): EXIT_NAMESPACE
 _RESTART = "Restart the service; if it comes again, copies between the GPUs or a kernel are at fault"
 # Source: NVIDIA, "Xid errors", and its GPU debug guidelines. (Class of event, what it means, what to do.)
 _MEANING: dict[int, tuple[str, str, str]] = {
@@ -43,7 +45,7 @@ def xid(case: Case) -> Diagnosis | None:
 
 
 def cuda_error(case: Case) -> Diagnosis | None:
-    """CUDA reports a fault that is no lack of memory; what the card had, the node's kernel log knows."""
+    """CUDA failed, but not for lack of memory; the node's kernel log says why."""
     found = case.find(
         r"CUDA error: (an illegal memory access was encountered|unspecified launch failure|uncorrectable ECC error encountered|misaligned address"
         r"|device-side assert triggered|hardware stack error|the launch timed out and was terminated|unknown error)"
@@ -56,4 +58,38 @@ def cuda_error(case: Case) -> Diagnosis | None:
     return Diagnosis("cuda_error", f"{who}the GPU reported '{found[1]}'", remedy, (found.string,), confidence="likely")
 
 
-RULES: tuple[t.Callable[[Case], Diagnosis | None], ...] = (xid,)
+def namespace_denied(case: Case) -> Diagnosis | None:
+    """The unit's sandbox needs namespaces that a container without nesting may not make; the program never ran."""
+    status = case.number("unit.ExecMainStatus", "unit.exec_status", "exit.status", "systemctl_show.ExecMainStatus")
+    line = case.line(r"226/NAMESPACE|Failed to set up mount namespacing|Failed at step NAMESPACE")
+    if status != EXIT_NAMESPACE and not line:
+        return None
+    given = case.get("features")
+    known = prop.parse(str(given), prop.FEATURES) if given is not None else {}
+    without = f" (the container has features {given})" if given and prop.flag(known.get("nesting", "0")) != "1" else ""
+    directives = case.get("unit")
+    asked = f"; the unit asks for {', '.join(map(str, directives))}" if isinstance(directives, list) else ""
+    return Diagnosis(
+        "unit_namespace_denied",
+        f"systemd could not set up the unit's sandbox (226/NAMESPACE), so the program was never started{asked}{without}",
+        "Let the container phase give it nesting=1 (gpu_container__features: {nesting: true}, gpu_container__restart: true)",
+        (line or f"ExecMainStatus={EXIT_NAMESPACE}",),
+        action="fix_and_continue",
+    )
+
+
+def nested_runtime(case: Case) -> Diagnosis | None:
+    """A container runtime inside the container wants to write device rules, which only the node may."""
+    line = case.line(r"bpf_prog_query\(BPF_CGROUP_DEVICE\) failed: operation not permitted|failed to (?:add|apply) device rules:")
+    if not line:
+        return None
+    return Diagnosis(
+        "nested_runtime_cgroups",
+        "a GPU runtime inside the container can't read or write the device rules of its control group, which belong to the node",
+        "Set no-cgroups = true under [nvidia-container-cli] in /etc/nvidia-container-runtime/config.toml of the container; dev[n] has passed the devices",
+        (line,),
+        action="fix_and_continue",
+    )
+
+
+RULES: tuple[t.Callable[[Case], Diagnosis | None], ...] = (namespace_denied, nested_runtime, xid)
