@@ -97,7 +97,7 @@ class Transfer:
         self.note = self.events[0] if self.events else ""
         self._last_byte = time.monotonic()
         threads = [threading.Thread(target=self._work, args=(finish,), daemon=True) for _number in range(self._settings.connections)]
-        ballast = store.Ballast(self._snapshot.parts)
+        ballast = store.Ballast(self._snapshot.staging().parts)
         for thread in threads:
             thread.start()
         try:
@@ -167,8 +167,8 @@ class Transfer:
     def _finish(self, partial: PartialFile, finish: t.Callable[[RemoteFile, str], None]) -> None:
         file = partial.file
         partial.open_empty()
+        right = partial.right()
         partial.close()
-        right = store.hash_matches(partial.path, file)
         if right:
             finish(file, partial.path)
         else:
@@ -181,7 +181,7 @@ class Transfer:
 
     def _came_wrong(self, partial: PartialFile) -> None:
         file = partial.file
-        words = manifests.damage_words(file.path, file.size_bytes, file.size_bytes, store.head_of(partial.path))
+        words = manifests.damage_words(file.path, file.size_bytes, file.size_bytes, partial.head())
         with self._changed:
             # Another place that had a hand in it is not asked again for this file; the last one gets a few chances.
             if not self.ways.distrust(file.path):
