@@ -11,7 +11,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._diagnose import diagnose
 from ansible_collections.kpro.llm.plugins.module_utils._diagnosis import Diagnosis
-from ansible_collections.kpro.llm.plugins.module_utils._text_file import read_text_file
+from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import read_bounded
 
 # What the plan models; an error of another kind has nothing to gain from it.
 _PLANNED = frozenset({"hybrid_state_pool_too_large", "pools_too_large", "fraction_too_low", "weights_too_large", "state_slots_too_few", "graph_capture_oom"})
@@ -30,8 +30,7 @@ def explain(lines: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Diagnosis
 
 
 def _config_of(model_path: str) -> t.Any:
-    file = read_text_file(os.path.join(model_path, "config.json")) if model_path else None
     try:
-        return json.loads(file.text) if file else None
-    except ValueError:
+        return json.loads(read_bounded(os.path.join(os.path.abspath(model_path), "config.json"), own_links=True)) if model_path else None
+    except (OSError, ValueError, RecursionError):
         return None

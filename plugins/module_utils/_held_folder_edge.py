@@ -402,6 +402,18 @@ class HeldFolder:
             finally:
                 os.close(descriptor)
 
+    def set_owner_and_mode(self, name: str, uid: int, gid: int, mode: int) -> None:
+        """Give a plain file here, that only root can have put here, an owner and a mode."""
+        self._check_own(True)
+        descriptor = self.open_own(name)
+        try:
+            if not self.trusted and os.fstat(descriptor).st_nlink != 1:
+                raise Refused(os.path.join(self.path, name), "it has a second name, so that it may be another's file")
+            os.fchown(descriptor, uid, gid)
+            os.fchmod(descriptor, mode)
+        finally:
+            os.close(descriptor)
+
     def sync(self) -> None:
         """Make the names in this folder survive a power cut."""
         os.fsync(self.descriptor)

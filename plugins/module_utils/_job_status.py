@@ -13,6 +13,7 @@ import time
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import read_bounded
 
 NAME = "status.json"
 
@@ -44,9 +45,8 @@ class JobStatus:
     def read(self) -> dict[str, t.Any] | None:
         """Return what was written last, with ``age_s``; None if nothing was."""
         try:
-            with open(self._path, encoding="utf-8") as file:
-                found: dict[str, t.Any] = json.load(file)
-        except (OSError, ValueError):
+            found: dict[str, t.Any] = json.loads(read_bounded(os.path.abspath(self._path)))
+        except (OSError, ValueError, RecursionError):
             return None
         found["age_s"] = time.clock_gettime(time.CLOCK_BOOTTIME) - found.pop("boot_s", 0.0)
         return found

@@ -22,12 +22,14 @@ import zipfile
 
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import read_bounded
 from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
 
 PACKAGE = "ansible_collections.kpro.llm.plugins.module_utils"
 RUN_DIRECTORY = "/run/kpro-llm"
 JOB_NAME = "job.json"
+JOB_BYTES = 64 << 20
 # An end is reported once, to the call that was waiting; one that nobody took belongs to an earlier run.
 STALE_END_S = 60.0
 LOOK_S = 0.2
@@ -70,9 +72,8 @@ class LongJob:
     def job(self) -> dict[str, t.Any]:
         """Return what the running job, or the last one since the boot, was told to do; empty if there was none."""
         try:
-            with open(os.path.join(self.folder, JOB_NAME), encoding="utf-8") as file:
-                return dict(json.load(file))
-        except (OSError, ValueError):
+            return dict(json.loads(read_bounded(os.path.abspath(os.path.join(self.folder, JOB_NAME)), JOB_BYTES)))
+        except (OSError, ValueError, RecursionError):
             return {}
 
     def start(self, entry: str, job: t.Mapping[str, t.Any], description: str, properties: t.Sequence[str] = ()) -> None:

@@ -144,7 +144,7 @@ def _unchanged(options: ModelOptions) -> dict[str, t.Any] | None:
     selected = manifests.select(manifest.files, options.include, options.exclude) if manifest else []
     if not manifest or not selected:
         return None
-    present = snapshot.stats([file.path for file in selected])
+    present = store.stats(snapshot.path, [file.path for file in selected])
     found = Present(tuple(manifests.states(selected, present, manifest.checked)), {}, {}, 0, None)
     return {**_result(options, snapshot, found), **plan_result([]), "finished": True} if manifests.complete(found.states) else None
 
@@ -172,14 +172,12 @@ def describe(options: ModelOptions) -> dict[str, t.Any]:
     manifest = snapshot.manifest()
     files = manifest.files if manifest else _files(options, hub, snapshot)
     selected = manifests.select(files, options.include, options.exclude)
-    present = snapshot.stats([file.path for file in selected])
+    present = store.stats(snapshot.path, [file.path for file in selected])
     here = {file.path for file in selected if manifest and present.get(file.path) == manifest.checked.get(file.path)} & present.keys()
 
     def read(file: RemoteFile, start: int, end: int) -> bytes:
-        folder = snapshot.folder() if file.path in here else None
-        if folder:
-            with contextlib.suppress(OSError):
-                return store.read_part(folder, file.path, start, end)
+        if file.path in here:
+            return store.read_part(os.path.join(snapshot.path, file.path), start, end)
         return _part(options, hub, snapshot, file, start, end)
 
     config = next((file for file in files if file.path == CONFIG_NAME), None)
@@ -206,7 +204,7 @@ def describe_as(options: ModelOptions, known: t.Mapping[str, t.Any]) -> dict[str
 
 
 def _amounts(options: ModelOptions, snapshot: store.Snapshot, selected: t.Sequence[RemoteFile]) -> dict[str, t.Any]:
-    present = snapshot.stats([file.path for file in selected])
+    present = store.stats(snapshot.path, [file.path for file in selected])
     return {
         "changed": False,
         "plan": [],
@@ -275,7 +273,7 @@ def _observe(options: ModelOptions, hub: Hub, snapshot: store.Snapshot, *, verif
     selected = manifests.select(files, options.include, options.exclude)
     if not selected:
         raise KproError(f"model {options.repository}", "no file is selected", "Correct hf_model__include and hf_model__exclude")
-    present = snapshot.stats([file.path for file in selected])
+    present = store.stats(snapshot.path, [file.path for file in selected])
     states = tuple(manifests.states(selected, present, manifest.checked if manifest else {}))
     if manifests.complete(states):
         return files, Present(states, {}, {}, 0, None)

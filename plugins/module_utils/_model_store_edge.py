@@ -24,7 +24,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as manifests
 from ansible_collections.kpro.llm.plugins.module_utils import _transfer_plan as plan
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import HeldFolder, Refused, acting_as
+from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import HeldFolder, Refused, acting_as, open_regular
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import MANIFEST_NAME, Manifest, Stat
 
@@ -108,11 +108,6 @@ class Snapshot:
         folder = self.folder()
         found = read_manifest(folder) if folder else None
         return found if found and (found.repository, found.commit) == (self.repository, self.commit) else None
-
-    def stats(self, paths: t.Iterable[str]) -> dict[str, Stat]:
-        """Return size and mtime of those files of the snapshot that are there."""
-        folder = self.folder()
-        return stats(folder, paths) if folder else {}
 
     def part(self, file: RemoteFile) -> str:
         """Return the path of the partial file."""
@@ -282,9 +277,10 @@ def locked(folder: HeldFolder) -> bool:
         os.close(descriptor)
 
 
-def stats(folder: HeldFolder, paths: t.Iterable[str]) -> dict[str, Stat]:
-    """Return size and mtime of those paths below a folder that are regular files."""
+def stats(folder: HeldFolder | str, paths: t.Iterable[str]) -> dict[str, Stat]:
+    """Return size and mtime of those paths below a folder that are regular files; none if there is no such folder."""
     found = {}
+    folder = _held(folder) if isinstance(folder, str) else folder
     for path in paths:
         status = _file_status(folder, path)
         if status:
@@ -327,24 +323,34 @@ def _full_of_holes(descriptor: int) -> bool:
     return os.fstat(descriptor).st_blocks * 512 <= found.st_size // SPARSE_SHARE
 
 
-def read_part(folder: HeldFolder, path: str, start: int, end: int) -> bytes:
-    """Return bytes ``start`` to ``end`` (exclusive) of a file; fewer if it is shorter."""
-    descriptor = folder.open(path)
+def read_part(path: str, start: int, end: int) -> bytes:
+    """Return bytes ``start`` to ``end`` (exclusive) of a file; fewer if it is shorter.
+
+    :raises KproError: if it can't be read.
+    """
     try:
-        data = bytearray()
-        while len(data) < end - start and (block := os.pread(descriptor, min(BLOCK_BYTES, end - start - len(data)), start + len(data))):
-            data += block
-        return bytes(data)
-    finally:
-        os.close(descriptor)
+        descriptor = open_regular(path)
+        try:
+            data = bytearray()
+            while len(data) < end - start and (block := os.pread(descriptor, min(BLOCK_BYTES, end - start - len(data)), start + len(data))):
+                data += block
+            return bytes(data)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise KproError(path, f"it cannot be read ({error.strerror})", "Look what is there, and run again") from error
 
 
 def head_of(folder: HeldFolder, path: str) -> bytes:
     """Return the first bytes of a file; none if it can't be read."""
     try:
-        return read_part(folder, path, 0, 64)
+        descriptor = folder.open(path)
     except OSError:
         return b""
+    try:
+        return os.pread(descriptor, 64, 0)
+    finally:
+        os.close(descriptor)
 
 
 def space(folder: str) -> tuple[int, int | None]:

@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import json
+import os
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import read_bounded
 from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServiceFile, ServicePresent
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
 from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, read_text_file, set_owner_and_mode, write_text_file
+
+NOTE_BYTES = 1 << 16
 
 
 def read_service_files(paths: t.Mapping[str, str]) -> dict[str, ServiceFile]:
@@ -25,12 +29,14 @@ def read_service_files(paths: t.Mapping[str, str]) -> dict[str, ServiceFile]:
 
 def read_start_note(path: str) -> tuple[str, str]:
     """Return digest and invocation id that the gate noted at the last start; empty texts without a readable note."""
-    found = read_text_file(path)
+    # The engine's user owns its folder: whatever it puts there instead is no note.
     try:
-        note = json.loads(found.text) if found else {}
-    except ValueError:
+        note = json.loads(read_bounded(os.path.abspath(path), NOTE_BYTES))
+    except (OSError, ValueError, RecursionError):
         note = {}
-    return (str(note.get("digest", "")), str(note.get("invocation_id", ""))) if isinstance(note, dict) else ("", "")
+    found = [note.get(name) for name in ("digest", "invocation_id")] if isinstance(note, dict) else []
+    digest, invocation_id = (value if isinstance(value, str) else "" for value in [*found, "", ""][:2])
+    return digest, invocation_id
 
 
 def observe_service(paths: t.Mapping[str, str], started_path: str, systemd: Systemd) -> ServicePresent:

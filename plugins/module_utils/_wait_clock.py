@@ -10,6 +10,9 @@ import os
 import time
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import HeldFolder, read_bounded
+
+NOTE_BYTES = 1 << 16
 # The next call of one task follows within the poll time; a longer gap means that somebody gave up and this is another wait.
 _GAP_S = 90.0
 
@@ -38,18 +41,17 @@ class WaitClock:
 
     def _note(self) -> dict[str, t.Any]:
         try:
-            with open(self._path, encoding="utf-8") as file:
-                note = json.load(file)
-        except (OSError, ValueError):
+            note = json.loads(read_bounded(self._path, NOTE_BYTES))
+        except (OSError, ValueError, RecursionError):
             return {}
         return note if isinstance(note, dict) else {}
 
     def keep(self, invocation_id: str, elapsed_s: float, memory_events: dict[str, int]) -> None:
         """Note that the wait goes on."""
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
-        os.makedirs(os.path.dirname(self._path), mode=0o755, exist_ok=True)
-        with open(self._path, "w", encoding="utf-8") as file:
-            json.dump({"invocation_id": invocation_id, "began_s": now - elapsed_s, "last_s": now, "memory_events": memory_events}, file)
+        note = {"invocation_id": invocation_id, "began_s": now - elapsed_s, "last_s": now, "memory_events": memory_events}
+        with HeldFolder.at(os.path.dirname(self._path), make=True) as folder:
+            folder.write(os.path.basename(self._path), json.dumps(note).encode())
 
     def forget(self) -> None:
         """The wait is over."""

@@ -268,7 +268,7 @@ class Bench:
         for file in files:
             with open(os.path.join(snapshot.path, file.path), "wb") as handle:
                 handle.truncate(file.size_bytes)
-        checked = snapshot.stats([file.path for file in files])
+        checked = store.stats(snapshot.path, [file.path for file in files])
         folder = snapshot.folder()
         assert folder
         store.write_manifest(folder, Manifest(REPOSITORY, "a" * 40, tuple(files), checked))
