@@ -16,9 +16,19 @@ from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as
 from ansible_collections.kpro.llm.plugins.module_utils import _model_store_edge as store
 from ansible_collections.kpro.llm.plugins.module_utils import _transfer_plan as plan
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import LINK_ERRORS, Closed, Interrupted, NotThere, interrupted_by
+from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import (
+    LINK_ERRORS,
+    Closed,
+    Interrupted,
+    NotThere,
+    cut_off,
+    declared_bytes,
+    interrupted_by,
+    read_block,
+)
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._partial_file import PartialFile
+from ansible_collections.kpro.llm.plugins.module_utils._shown_text import one_line
 from ansible_collections.kpro.llm.plugins.module_utils._transfer_pace import SHORT_STRETCH_BYTES, Pace, Ways
 from ansible_collections.kpro.llm.plugins.module_utils._transfer_plan import MIB, Piece
 
@@ -27,6 +37,10 @@ BUFFER_BYTES = 1 << 18
 UNSYNCED_BYTES = 40 * MIB
 CRAWL_BYTES_PER_S = 4096
 CRAWL_S = 30.0
+# A buffer is written when it is full or this old. A single read takes no longer than the silence that a connection may have,
+# unless a server sends the frame of a chunk, byte by byte, for ever: such a connection is ended from outside.
+GATHER_S = 0.25
+STUCK_S = 180.0
 WRONG_ANSWERS = 6
 WRONG_CONTENTS = 3
 
@@ -78,6 +92,8 @@ class Transfer:
         self._contents: dict[str, int] = {}
         self._cuts: list[int] = []
         self._last_byte = time.monotonic()
+        # Since when a thread waits in a read, and for what.
+        self._reads: dict[int, tuple[float, Answer]] = {}
         self.received_bytes = 0
         self.resumed_bytes = 0
         self.note = ""
@@ -103,6 +119,7 @@ class Transfer:
         try:
             while any(thread.is_alive() for thread in threads):
                 report()
+                self._end_reads(STUCK_S)
                 with self._changed:
                     if self._failure or not self._pending:
                         break
@@ -111,6 +128,8 @@ class Transfer:
             self._stop.set()
             with self._changed:
                 self._changed.notify_all()
+            # What is still on its way is not wanted any more.
+            self._end_reads(0.0)
             for thread in threads:
                 thread.join(self._settings.patience_s if not self._failure else 5.0)
             # On a full disk the journals would find no room.
@@ -119,7 +138,16 @@ class Transfer:
                 self._keep(one)
         if self._failure:
             raise self._failure
+        if self._pending:
+            names = ", ".join(one.file.path for one in self._pending[:3])
+            raise KproError(f"model {self._snapshot.repository}", f"the download ended before {names} was there", "See the unit's journal, then run again")
         report()
+
+    def _end_reads(self, older_than_s: float) -> None:
+        with self._changed:
+            late = [answer for began, answer in self._reads.values() if time.monotonic() - began >= older_than_s]
+        for answer in late:
+            cut_off(answer)
 
     def _keep(self, partial: PartialFile) -> None:
         try:
@@ -250,10 +278,7 @@ class Transfer:
         buffer = memoryview(bytearray(BUFFER_BYTES))
         since, since_bytes = time.monotonic(), 0
         while piece.left > 0 and not self._stop.is_set():
-            try:
-                count = answer.readinto(buffer[: min(BUFFER_BYTES, piece.left)])
-            except LINK_ERRORS as error:
-                raise interrupted_by(error) from error
+            count = self._gather(answer, buffer[: min(BUFFER_BYTES, piece.left)])
             if not count:
                 raise Interrupted("the connection was cut")
             if not partial.write(piece, buffer[:count]):
@@ -270,20 +295,39 @@ class Transfer:
                     raise Interrupted("the connection crawled", stalled=True)
                 since, since_bytes = now, 0
 
+    def _gather(self, answer: Answer, buffer: memoryview) -> int:
+        """Fill a buffer with what arrives within a moment; returns how much that is, 0 at the end."""
+        thread, began, count = threading.get_ident(), time.monotonic(), 0
+        with self._changed:
+            self._reads[thread] = (began, answer)
+        try:
+            while count < len(buffer) and (got := read_block(answer, buffer[count:])):
+                count += got
+                if time.monotonic() - began >= GATHER_S:
+                    break
+        except LINK_ERRORS as error:
+            if not count:
+                raise interrupted_by(error) from error
+        finally:
+            with self._changed:
+                self._reads.pop(thread, None)
+        return count
+
     def _fits(self, answer: Answer, file: RemoteFile, piece: Piece) -> bool:
         """Tell whether the answer is what was asked for (False: it is the whole file instead).
 
         :raises Interrupted: if it is neither.
         """
-        length = answer.headers.get("Content-Length") or ""
         if answer.status == 206:
-            found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.headers.get("Content-Range") or "")
+            told = answer.headers.get("Content-Range") or ""
+            found = re.fullmatch(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})", told)
             if found and int(found[1]) == piece.done and int(found[3]) == file.size_bytes:
                 return True
-            raise Interrupted(f"it sent {answer.headers.get('Content-Range')} where byte {piece.done} of {file.size_bytes} was asked for", status=206)
+            raise Interrupted(f"it sent {one_line(told, 80)} where byte {piece.done} of {file.size_bytes} was asked for", status=206)
         if not file.path.endswith((".html", ".htm")) and "text/html" in (answer.headers.get("Content-Type") or ""):
             raise Interrupted("a web page came instead of the file", status=200)
-        if length and int(length) != file.size_bytes:
+        length = declared_bytes(answer.headers)
+        if length is not None and length != file.size_bytes:
             raise Interrupted(f"it has {length} bytes there instead of {file.size_bytes}", status=200)
         return piece.done == 0 and piece.end == file.size_bytes
 
