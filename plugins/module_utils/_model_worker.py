@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import json
 import os
 import threading
 import time
@@ -15,10 +14,9 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as manifests
 from ansible_collections.kpro.llm.plugins.module_utils import _model_store_edge as store
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import Hub, HubAccess
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
-from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
+from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus, run_worker
 from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import Manifest, Stat
 from ansible_collections.kpro.llm.plugins.module_utils._model_sources import nowhere, opener_of, source_of
 from ansible_collections.kpro.llm.plugins.module_utils._model_transfer_edge import Opener, Transfer, TransferSettings
@@ -85,9 +83,12 @@ class Worker:
         :raises KproError: if that cannot be done.
         """
         self._say("Waiting for another download of this model", 0)
-        lock = store.FolderLock(self._snapshot.incoming)
-        lock.take(wait=True)
         try:
+            lock = store.FolderLock(self._snapshot.incoming)
+        except OSError as error:
+            raise store.disk_error(self._job.store, error) from error
+        try:
+            lock.take(wait=True)
             self._clean_up()
             self._verify(self._snapshot.path, self._snapshot.manifest(), force=self._job.verify_all)
             self._take_over_staged()
@@ -249,16 +250,11 @@ class Worker:
 
 def main(folder: str) -> int:
     """Run the job in a folder of the run directory; called by the unit."""
-    status = JobStatus(folder)
     os.umask(0o022)
-    with open(os.path.join(folder, "job.json"), encoding="utf-8") as file:
-        job = Job.from_dict(json.load(file))
-    # The job may hold a token: it is not needed on disk any more.
-    os.unlink(os.path.join(folder, "job.json"))
-    try:
-        result = Worker(job, status).run()
-    except KproError as error:
-        status.failed(error)
-        return 1
-    status.done(**result)
-    return 0
+
+    def work(values: dict[str, t.Any], status: JobStatus) -> t.Mapping[str, t.Any]:
+        # The job may hold a token: it is not needed on disk any more.
+        os.unlink(os.path.join(folder, "job.json"))
+        return Worker(Job.from_dict(values), status).run()
+
+    return run_worker(folder, work, "model")
