@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import threading
 import time
+import traceback
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._apt_key import fetch_key
@@ -23,7 +24,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import
 from ansible_collections.kpro.llm.plugins.module_utils._driver_salvage import left_behind, restore_argvs
 from ansible_collections.kpro.llm.plugins.module_utils._driver_steps import INSTALLER_LOG, Step, spelled
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
+from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus, unforeseen
 from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import dkms_entries, loaded_driver
 from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import Repository
 from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, write_text_file
@@ -76,6 +77,9 @@ class Worker:
             self._status.done()
         except KproError as error:
             self._status.failed(self._salvaged(error))
+        except Exception as error:  # whatever it was: the former driver is taken up again, and the waiting run is told
+            traceback.print_exc()
+            self._status.failed(self._salvaged(unforeseen(f"NVIDIA driver {self._job.version}", error)))
 
     def _salvaged(self, error: KproError) -> KproError:
         """Take up the former driver again, if that is still there; return the error with what became of it."""

@@ -23,6 +23,7 @@ import zipfile
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import read_bounded
+from ansible_collections.kpro.llm.plugins.module_utils._job_end import silent_end
 from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
 
@@ -36,6 +37,7 @@ LOOK_S = 0.2
 # A worker that has told its end is gone in a moment.
 GOES_S = 30.0
 ASK_SYSTEMD_S = 2.0
+KEPT_LINES = 60
 _IMPORT = re.compile(r"plugins\.module_utils(?:\.(_\w+) import| import (_\w+))")
 
 
@@ -106,7 +108,7 @@ class LongJob:
     def wait(self, poll_s: float) -> JobAnswer:
         """Wait for the end of the job, ``poll_s`` at most.
 
-        :raises KproError: the job's own failure, or that it ended without a word.
+        :raises KproError: the job's own failure, or that it ended without a word, with what systemd and the journal know.
         """
         until, ask = time.monotonic() + poll_s, 0.0
         while True:
@@ -139,12 +141,11 @@ class LongJob:
 
     def _silent_end(self) -> KproError:
         state = self._systemd.state()
+        found = self._status.read() or {}
         self._status.clear()
-        return KproError(
-            f"unit {self.unit}",
-            f"it ended without a result ({state.exit_words or state.result or 'it is gone'})",
-            f"Run again: what has arrived is kept. See journalctl -u {self.unit} there",
-        )
+        # systemd forgets an instance of the unit that ended well or was cleaned away; the journal does not.
+        lines = [line.text for line in self._systemd.journal(state.invocation_id, KEPT_LINES)] if state.invocation_id else self._systemd.last_lines(KEPT_LINES)
+        return silent_end(self.unit, state, lines, str(found.get("progress", "")))
 
 
 def worker_archive(entry: str) -> bytes:

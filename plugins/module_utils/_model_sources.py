@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as manifests
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import open_regular
 from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import (
     AGENT,
     LINK_ERRORS,
@@ -154,8 +155,8 @@ class FolderSource:
         raise NotThere(f"{self._roots[1]} does not have it")
 
 
-def _without_waiting(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+def _without_waiting(name: str, _flags: int) -> int:
+    return open_regular(os.path.abspath(name), own_links=True)
 
 
 class MirrorSource:

@@ -280,9 +280,9 @@ def locked(folder: HeldFolder) -> bool:
 def stats(folder: HeldFolder | str, paths: t.Iterable[str]) -> dict[str, Stat]:
     """Return size and mtime of those paths below a folder that are regular files; none if there is no such folder."""
     found = {}
-    folder = _held(folder) if isinstance(folder, str) else folder
+    held = _held(folder) if isinstance(folder, str) else folder
     for path in paths:
-        status = _file_status(folder, path)
+        status = _file_status(held, path)
         if status:
             found[path] = Stat(status.st_size, status.st_mtime_ns)
     return found

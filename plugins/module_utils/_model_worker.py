@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import json
 import os
 import threading
 import time
@@ -15,11 +14,10 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as manifests
 from ansible_collections.kpro.llm.plugins.module_utils import _model_store_edge as store
-from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import HeldFolder, Refused
 from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import Hub, HubAccess
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
-from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
+from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus, run_worker
 from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import Manifest, Stat
 from ansible_collections.kpro.llm.plugins.module_utils._model_sources import nowhere, opener_of, source_of
 from ansible_collections.kpro.llm.plugins.module_utils._model_transfer_edge import Opener, Transfer, TransferSettings
@@ -290,16 +288,11 @@ def _right(check: concurrent.futures.Future[bool]) -> bool:
 
 def main(folder: str) -> int:
     """Run the job in a folder of the run directory; called by the unit."""
-    status = JobStatus(folder)
     os.umask(0o022)
-    with open(os.path.join(folder, "job.json"), encoding="utf-8") as file:
-        job = Job.from_dict(json.load(file))
-    # The job may hold a token: it is not needed on disk any more.
-    os.unlink(os.path.join(folder, "job.json"))
-    try:
-        result = Worker(job, status).run()
-    except KproError as error:
-        status.failed(error)
-        return 1
-    status.done(**result)
-    return 0
+
+    def work(values: dict[str, t.Any], status: JobStatus) -> t.Mapping[str, t.Any]:
+        # The job may hold a token: it is not needed on disk any more.
+        os.unlink(os.path.join(folder, "job.json"))
+        return Worker(Job.from_dict(values), status).run()
+
+    return run_worker(folder, work, "model")

@@ -17,6 +17,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _engine_files as engine
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import open_regular
 from ansible_collections.kpro.llm.plugins.module_utils._plan_headers import Entry, entries_of
 from ansible_collections.kpro.llm.plugins.module_utils._safetensors import PREFIX_BYTES, header_size
 
@@ -99,6 +100,6 @@ class ModelFolder:
             raise KproError(str(file), f"it can't be read ({error.strerror})", "Check the download", field="model_path") from error
 
 
-def _without_waiting(name: str, flags: int) -> int:
+def _without_waiting(name: str, _flags: int) -> int:
     # A FIFO in the place of a file would be waited for.
-    return os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    return open_regular(os.path.abspath(name), own_links=True)

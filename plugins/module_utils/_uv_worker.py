@@ -19,7 +19,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils import _source_worker as source
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus
+from ansible_collections.kpro.llm.plugins.module_utils._job_status import JobStatus, run_worker
 from ansible_collections.kpro.llm.plugins.module_utils._source_package import KILLED, after_kill, compiled_of, job_count
 from ansible_collections.kpro.llm.plugins.module_utils._uv_progress import entries, look
 from ansible_collections.kpro.llm.plugins.module_utils._uv_steps import Status, progress_line
@@ -221,13 +221,11 @@ def stop(_number: int, _frame: t.Any) -> t.NoReturn:
 def main(folder: str) -> int:
     """Do the job in ``folder``; its status tells the outcome."""
     signal.signal(signal.SIGTERM, stop)
-    status = JobStatus(folder)
-    worker = Worker(json.loads((pathlib.Path(folder) / "job.json").read_text()), status)
-    try:
+
+    def work(job: dict[str, t.Any], status: JobStatus) -> t.Mapping[str, t.Any]:
+        worker = Worker(job, status)
         with worker.telling():
             worker.run()
-    except KproError as error:
-        status.failed(error)
-    else:
-        status.done(notes=worker.notes)
-    return 0
+        return {"notes": worker.notes}
+
+    return run_worker(folder, work, "environment")
