@@ -76,7 +76,11 @@ class HeldFolder:
         if own == 0 and identity.uid == 0 and status.st_uid != 0 and not _unmapped(status.st_uid):
             identity = Identity(status.st_uid, status.st_gid)
         self.identity = identity
-        self.trusted = trusted and status.st_uid in (0, own) and not status.st_mode & 0o022
+        # Nobody else can put another thing under a name that is here.
+        self._exclusive = status.st_uid in (0, own) and not status.st_mode & 0o022
+        self.trusted = trusted and self._exclusive
+        # In /tmp others can add names, but what root has put there stays where it is.
+        self._leads_on = self.trusted or (trusted and status.st_uid == 0 and bool(status.st_mode & stat.S_ISVTX))
         self.owner = status.st_uid
 
     # -- reaching it ----------------------------------------------------------
@@ -94,9 +98,8 @@ class HeldFolder:
             return root.folder(path, make=make)
 
     @classmethod
-    def seen_by(cls, pid: int) -> HeldFolder:
-        """Hold the root folder that a process of another mount namespace sees; no link in it is followed."""
-        path = f"/proc/{pid}/root"
+    def seen_by(cls, path: str) -> HeldFolder:
+        """Hold the root folder that a process of another mount namespace sees (``/proc/PID/root``); no link in it is followed."""
         # The kernel's own link, which no walk by names can follow.
         return cls(os.open(path, _FOLDER_FLAGS & ~os.O_NOFOLLOW), path, False, Identity.own())
 
@@ -126,7 +129,14 @@ class HeldFolder:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, 0o755, dir_fd=self.descriptor)
                 descriptor = self._open_folder(name)
-        return HeldFolder(descriptor, path, self.trusted, self.identity, self._depth + 1)
+        return HeldFolder(descriptor, path, self._leads_on, self.identity, self._depth + 1)
+
+    def strictly(self, path: str, *, make: bool = False) -> HeldFolder:
+        """Hold a folder below this one, without following any link, root's own neither."""
+        found = self
+        for step in _steps(path):
+            found = found.entered(step, make)
+        return found.folder(".") if found is self else found
 
     def _open_folder(self, name: str) -> int:
         path = os.path.join(self.path, name)
@@ -361,6 +371,23 @@ class HeldFolder:
             except OSError as error:
                 raise _told(error, os.path.join(self.path, name)) from None
 
+    def unlink(self, name: str) -> None:
+        """Remove a file or link that lies here, if it does; never a folder."""
+        self._check_own()
+        self._unlink(name)
+
+    def make_link(self, name: str, target: str) -> None:
+        """Make a link here, if there is none of that name."""
+        _check_name(name)
+        self._check_own()
+        with self._acting():
+            try:
+                os.symlink(target, name, dir_fd=self.descriptor)
+            except FileExistsError:
+                found = self._own_status(name)
+                if not found or not stat.S_ISLNK(found.st_mode):
+                    raise
+
     def open_to_readers(self, name: str) -> None:
         """Let everybody read a file or enter a folder that lies here, if only its owner, whose rights are used, could have put it there."""
         found = self._own_status(name)
@@ -386,8 +413,9 @@ class HeldFolder:
         """
         _check_name(name)
         path = os.path.join(self.path, name)
-        if not self.trusted and (self.owner, self.identity.uid) != (uid, uid):
-            raise Refused(path, f"the folder above it can be changed by others than root and user {uid}")
+        by_root = self._exclusive and self.identity.uid == os.geteuid()
+        if not by_root and (self.owner, self.identity.uid) != (uid, uid):
+            raise Refused(path, f"the folder above it belongs to user {self.owner}, so it can't be made for user {uid}")
         with self._acting():
             try:
                 os.mkdir(name, 0o700, dir_fd=self.descriptor)
@@ -395,7 +423,7 @@ class HeldFolder:
                 raise _told(error, path) from None
             descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=self.descriptor)
             try:
-                if self.trusted:
+                if by_root:
                     # Between the two calls only root could have changed this name.
                     os.fchown(descriptor, uid, gid)
                 os.fchmod(descriptor, mode)

@@ -91,7 +91,7 @@ def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:
         checks.check_bridge("net0", str(wanted["net0"]), facts)
     folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, declared.unprivileged, ())
     parameters = create_parameters(declared, wanted, volume)
-    changes += _make_folders(folders, root_ids(declared.unprivileged))
+    changes += _make_folders(folders, root_ids(declared.unprivileged), declared)
     changes.append(
         Change(
             f"Create {declared.name} from {stores.template_file(volume)} on {declared.storage} ({declared.rootfs_gib} GiB)",
@@ -121,7 +121,7 @@ def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan
     waiting = tuple(sorted({*_waiting(declared, facts, present, settings), *stale}))
     raw_work = [*(_remove_raw(declared, line, reason) for line, reason in raw.replaced), *_declared_raw(declared, raw.kept)]
     work = [
-        *_make_folders(folders, root_ids(unprivileged, present.config.raw)),
+        *_make_folders(folders, root_ids(unprivileged, present.config.raw), declared),
         *raw_work,
         *(_set(declared, setting, gpus or ()) for setting in settings),
         *resize,
@@ -209,11 +209,17 @@ def _fetch(volume: str, storage: str) -> Change:
     return Change(f"Download template {name} to {storage}", None, volume, ("template", storage, name))
 
 
-def _make_folders(paths: t.Iterable[str], ids: tuple[int, int]) -> list[Change]:
-    return [
-        Change(f"Make the folder {path} on the node for the container's root ({ids[0]}:{ids[1]})", None, "0755", ("folder", path, *ids))
-        for path in dict.fromkeys(paths)
-    ]
+def _make_folders(paths: t.Iterable[str], ids: tuple[int, int], declared: Declared) -> list[Change]:
+    written = {mount.source for mount in declared.mounts or () if not mount.read_only}
+    found = []
+    for path in dict.fromkeys(paths):
+        if path in written:
+            sentence, owner = f"Make the folder {path} on the node for the container's root ({ids[0]}:{ids[1]})", ids
+        else:
+            # What a container only reads, it can't give to others changed.
+            sentence, owner = f"Make the folder {path} on the node for its root (0:0), the container only reads it", (0, 0)
+        found.append(Change(sentence, None, "0755", ("folder", path, *owner)))
+    return found
 
 
 def _resize(declared: Declared, present: Present) -> tuple[list[Change], list[str]]:

@@ -17,10 +17,21 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import ProcessFiles
+from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import HeldFolder, Refused
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_holders import GpuProcess, short_command, started_by_service
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import FileState
 
+FOREIGN_LINK = "link that others than root could have made"
 LOCK_WAIT_S = 10.0  # as PVE::LXC::Config::lock_config waits
+
+
+def _state(path: str, found: os.stat_result | None) -> FileState:
+    if found is None:
+        return FileState(path, "absent")
+    mode = found.st_mode
+    kind = "folder" if stat.S_ISDIR(mode) else "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "file"
+    kind = FOREIGN_LINK if stat.S_ISLNK(mode) else kind
+    return FileState(path, kind, stat.S_IMODE(mode), found.st_uid, found.st_gid, (os.major(found.st_rdev), os.minor(found.st_rdev)))
 
 
 class Host:
@@ -48,27 +59,35 @@ class Host:
         return os.geteuid() == 0
 
     def look(self, path: str) -> FileState:
-        """Return what is at a path; links are followed."""
+        """Return what is at a path; links are followed that only root can have made."""
+        place = os.path.normpath(os.path.abspath(self._at(path)))
         try:
-            found = self._at(path).stat()
+            with HeldFolder.at(os.path.dirname(place)) as folder:
+                return _state(path, folder.status(os.path.basename(place) or "."))
         except (FileNotFoundError, NotADirectoryError):
             return FileState(path, "absent")
-        mode = found.st_mode
-        kind = "folder" if stat.S_ISDIR(mode) else "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "file"
-        numbers = (os.major(found.st_rdev), os.minor(found.st_rdev))
-        return FileState(path, kind, stat.S_IMODE(mode), found.st_uid, found.st_gid, numbers)
+        except Refused:
+            return FileState(path, FOREIGN_LINK)
 
     def look_inside(self, pid: int, path: str) -> FileState:
         """Return what is at a path inside the container whose init has this process id."""
-        return self.look(f"/proc/{pid}/root{path}")
+        try:
+            with HeldFolder.seen_by(str(self._at(f"/proc/{pid}/root"))) as root:
+                return _state(path, root.status(path.lstrip("/")))
+        except OSError:
+            return FileState(path, "absent")
 
     def make_folder(self, path: str, uid: int, gid: int) -> None:
-        """Make a folder 0755 with this owner; missing parents belong to root."""
-        folder = self._at(path)
-        folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        folder.mkdir(mode=0o755)
-        os.chown(folder, uid, gid)
-        folder.chmod(0o755)
+        """Make a folder 0755 with this owner; missing parents belong to root, or to whoever has the folder above them.
+
+        :raises KproError: if somebody else could have a hand in what would be given away.
+        """
+        place = os.path.normpath(os.path.abspath(self._at(path)))
+        try:
+            with HeldFolder.at(os.path.dirname(place), make=True) as parent:
+                parent.make_for(os.path.basename(place), uid, gid)
+        except OSError as error:
+            raise KproError(path, f"it cannot be made for user {uid} ({error.strerror})", "Make it on the node by hand, with that owner") from error
 
     def has_bridge(self, name: str) -> bool:
         """Tell whether the node has a network interface of this name."""

@@ -16,6 +16,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._apt_key import fetch_key
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import HeldFolder
 from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import (
     AUTHORITIES,
     AUTHORITY_PREFIX,
@@ -119,16 +120,18 @@ class Distribution:
 
     def _set_account(self, account: Account, known: bool) -> None:
         home = pathlib.Path(account.home)
-        home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        above = HeldFolder.at(str(home.parent), make=True)
         if known:
             self._command.check(["usermod", "--home", account.home, "--shell", account.shell, account.name])
         else:
             create = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", account.home, "--shell", account.shell]
             self._command.check([*create, account.name])
         if not home.is_dir():
-            home.mkdir(mode=0o750)
             entry = pwd.getpwnam(account.name)
-            os.chown(home, entry.pw_uid, entry.pw_gid)
+            try:
+                above.make_for(home.name, entry.pw_uid, entry.pw_gid, 0o750)
+            except OSError as error:
+                raise KproError(account.home, f"it cannot be made ({error.strerror})", f"Make it by hand for the user {account.name}") from error
 
     @staticmethod
     def _account(name: str) -> Account | None:
