@@ -119,12 +119,12 @@ class HeldFolder:
         path = os.path.join(self.path, name)
         if self._depth >= _DEEPEST:
             raise Refused(path, "it is nested too deeply")
-        with self._acting():
+        with self._doing(name):
             try:
                 descriptor = self._open_folder(name)
-            except FileNotFoundError as error:
+            except FileNotFoundError:
                 if not make:
-                    raise _told(error, path) from None
+                    raise
                 self._check_own()
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, 0o755, dir_fd=self.descriptor)
@@ -139,19 +139,16 @@ class HeldFolder:
         return found.folder(".") if found is self else found
 
     def _open_folder(self, name: str) -> int:
-        path = os.path.join(self.path, name)
         try:
             return os.open(name, _FOLDER_FLAGS, dir_fd=self.descriptor)
-        except FileNotFoundError:
-            raise
         except PermissionError:
             # It may be passed, though not listed.
             return os.open(name, _PASS_FLAGS, dir_fd=self.descriptor)
-        except OSError as error:
+        except NotADirectoryError:
             found = self._own_status(name)
             if found and stat.S_ISLNK(found.st_mode):
-                raise Refused(path, _LINK_WORDS) from None
-            raise _told(error, path) from None
+                raise Refused(os.path.join(self.path, name), _LINK_WORDS) from None
+            raise
 
     def __enter__(self) -> HeldFolder:
         return self
@@ -172,12 +169,12 @@ class HeldFolder:
 
     def names(self) -> list[str]:
         """Return the names in this folder."""
-        with self._acting():
+        with self._doing("."):
             try:
                 return sorted(os.listdir(self.descriptor))
-            except OSError as error:
+            except OSError:
                 # A folder that may only be passed.
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.path) from error
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
 
     def status(self, name: str) -> os.stat_result | None:
         """Return what lies under a name below this folder, a link where links aren't followed; None if nothing does."""
@@ -192,7 +189,7 @@ class HeldFolder:
 
     def _own_status(self, name: str) -> os.stat_result | None:
         _check_name(name)
-        with self._acting():
+        with self._doing(name):
             try:
                 return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
             except (FileNotFoundError, NotADirectoryError):
@@ -213,14 +210,11 @@ class HeldFolder:
         """Return a descriptor for a regular file right in this folder; no link is followed."""
         _check_name(name)
         path = os.path.join(self.path, name)
-        with self._acting():
-            try:
-                # Opening a device can set it off: first a look that touches nothing. It may be swapped before the second
-                # opening, which is why that one doesn't wait and is looked at again.
-                _check_regular(os.stat(name, dir_fd=self.descriptor, follow_symlinks=False), path)
-                descriptor = os.open(name, flags | _FILE_FLAGS, dir_fd=self.descriptor)
-            except OSError as error:
-                raise _told(error, path) from None
+        with self._doing(name):
+            # Opening a device can set it off: first a look that touches nothing. It may be swapped before it is opened,
+            # which is why that doesn't wait and is looked at again.
+            _check_regular(os.stat(name, dir_fd=self.descriptor, follow_symlinks=False), path)
+            descriptor = os.open(name, flags | _FILE_FLAGS, dir_fd=self.descriptor)
         try:
             _check_regular(os.fstat(descriptor), path)
         except BaseException:
@@ -258,11 +252,8 @@ class HeldFolder:
         self._check_own()
         path = os.path.join(self.path, name)
         for _try in range(_TRIES):
-            with self._acting():
-                try:
-                    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE_FLAGS, mode, dir_fd=self.descriptor)
-                except FileExistsError:
-                    pass
+            with contextlib.suppress(FileExistsError), self._doing(name):
+                return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE_FLAGS, mode, dir_fd=self.descriptor)
             self.remove(name)
         raise Refused(path, "somebody else puts something there again and again")
 
@@ -271,13 +262,13 @@ class HeldFolder:
         _check_name(name)
         self._check_own()
         for _try in range(_TRIES):
-            with contextlib.suppress(FileNotFoundError, Refused):
+            with contextlib.suppress(FileNotFoundError, PermissionError, Refused):
                 descriptor = self.open_own(name, os.O_RDWR)
                 found = os.fstat(descriptor)
                 if found.st_nlink == 1 and found.st_uid == self.identity.uid:
                     return descriptor
                 os.close(descriptor)
-            with contextlib.suppress(FileExistsError), self._acting():
+            with contextlib.suppress(FileExistsError), self._doing(name):
                 return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE_FLAGS, mode, dir_fd=self.descriptor)
             self.remove(name)
         raise Refused(os.path.join(self.path, name), "somebody else puts something there again and again")
@@ -290,7 +281,7 @@ class HeldFolder:
         _check_name(name)
         self._check_own(owner is not None)
         draft = f".kpro-{secrets.token_hex(8)}"
-        with self._acting(owner is None):
+        with self._doing(name, owner is None):
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE_FLAGS, 0o600, dir_fd=self.descriptor)
             try:
                 with os.fdopen(descriptor, "wb") as file:
@@ -301,21 +292,18 @@ class HeldFolder:
                     os.fchmod(file.fileno(), mode)
                     os.fsync(file.fileno())
                 os.rename(draft, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-            except OSError as error:
+            except OSError:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(draft, dir_fd=self.descriptor)
-                raise _told(error, os.path.join(self.path, name)) from None
+                raise
 
     def move(self, name: str, to: HeldFolder, new_name: str) -> None:
         """Give a file or folder another place; a file or an empty folder that is there is replaced."""
         _check_name(name)
         _check_name(new_name)
         to._check_own()
-        with to._acting():
-            try:
-                os.rename(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=to.descriptor)
-            except OSError as error:
-                raise _told(error, os.path.join(to.path, new_name)) from None
+        with to._doing(new_name):
+            os.rename(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=to.descriptor)
 
     def link(self, name: str, to: HeldFolder, new_name: str) -> None:
         """Give a regular file a second name, or a copy where that can't be; whatever had the name is removed."""
@@ -323,7 +311,7 @@ class HeldFolder:
         try:
             wanted = os.fstat(source)
             to.remove(new_name)
-            with contextlib.suppress(OSError), to._acting():
+            with contextlib.suppress(OSError), to._doing(new_name):
                 os.link(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=to.descriptor, follow_symlinks=False)
                 found = to._own_status(new_name)
                 if found and (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
@@ -353,23 +341,13 @@ class HeldFolder:
     def remove_empty(self, name: str) -> None:
         """Remove an empty folder that lies here, if it does."""
         _check_name(name)
-        with self._acting():
-            try:
-                os.rmdir(name, dir_fd=self.descriptor)
-            except FileNotFoundError:
-                return
-            except OSError as error:
-                raise _told(error, os.path.join(self.path, name)) from None
+        with contextlib.suppress(FileNotFoundError), self._doing(name):
+            os.rmdir(name, dir_fd=self.descriptor)
 
     def _unlink(self, name: str) -> None:
         _check_name(name)
-        with self._acting():
-            try:
-                os.unlink(name, dir_fd=self.descriptor)
-            except FileNotFoundError:
-                return
-            except OSError as error:
-                raise _told(error, os.path.join(self.path, name)) from None
+        with contextlib.suppress(FileNotFoundError), self._doing(name):
+            os.unlink(name, dir_fd=self.descriptor)
 
     def unlink(self, name: str) -> None:
         """Remove a file or link that lies here, if it does; never a folder."""
@@ -380,7 +358,7 @@ class HeldFolder:
         """Make a link here, if there is none of that name."""
         _check_name(name)
         self._check_own()
-        with self._acting():
+        with self._doing(name):
             try:
                 os.symlink(target, name, dir_fd=self.descriptor)
             except FileExistsError:
@@ -396,7 +374,7 @@ class HeldFolder:
             return
         if not self.trusted and self.identity.uid == 0 == os.geteuid():
             return
-        with self._acting():
+        with self._doing(name):
             flags = _FOLDER_FLAGS if stat.S_ISDIR(found.st_mode) else os.O_RDONLY | _FILE_FLAGS
             descriptor = os.open(name, flags, dir_fd=self.descriptor)
             try:
@@ -416,11 +394,8 @@ class HeldFolder:
         by_root = self._exclusive and self.identity.uid == os.geteuid()
         if not by_root and (self.owner, self.identity.uid) != (uid, uid):
             raise Refused(path, f"the folder above it belongs to user {self.owner}, so it can't be made for user {uid}")
-        with self._acting():
-            try:
-                os.mkdir(name, 0o700, dir_fd=self.descriptor)
-            except OSError as error:
-                raise _told(error, path) from None
+        with self._doing(name):
+            os.mkdir(name, 0o700, dir_fd=self.descriptor)
             descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=self.descriptor)
             try:
                 if by_root:
@@ -457,10 +432,21 @@ class HeldFolder:
             return
         if _unmapped(self.owner) and self.identity.uid == own:
             return
-        raise Refused(self.path, f"it belongs to user {self.owner} and lies in a folder of user {self.identity.uid}. Give both to one user, or remove it")
+        raise _foreign(self.path, self.owner, self.identity.uid)
 
-    def _acting(self, switch: bool = True) -> t.ContextManager[None]:
-        return acting_as(self.identity) if switch else contextlib.nullcontext()
+    @contextlib.contextmanager
+    def _doing(self, name: str, switch: bool = True) -> t.Iterator[None]:
+        """Use the rights that belong here; an error then names the whole path, and says whose the folder is if that is the reason."""
+        path = os.path.join(self.path, name)
+        with acting_as(self.identity) if switch else contextlib.nullcontext():
+            try:
+                yield
+            except Refused:
+                raise
+            except PermissionError as error:
+                raise (_foreign(self.path, self.owner, self.identity.uid) if self.owner != self.identity.uid else _told(error, path)) from None
+            except OSError as error:
+                raise _told(error, path) from None
 
 
 def _walk(start: HeldFolder, name: str, make: bool, own_links: bool = False) -> HeldFolder | tuple[HeldFolder, str]:
@@ -537,10 +523,12 @@ def _check_regular(status: os.stat_result, path: str) -> None:
     raise Refused(path, f"it is {kind} and not a plain file")
 
 
+def _foreign(path: str, owner: int, above: int) -> Refused:
+    return Refused(path, f"it belongs to user {owner} and lies in a folder of user {above}: give both to one user, or remove it")
+
+
 def _told(error: OSError, path: str) -> OSError:
     """Return an error that names the whole path."""
-    if isinstance(error, Refused):
-        return error
     return Refused(path, _LINK_WORDS) if error.errno == errno.ELOOP else OSError(error.errno or errno.EIO, error.strerror or str(error), path)
 
 
