@@ -161,7 +161,7 @@ def _native(paths: t.Collection[str], name: str) -> bool:
 
 def _by_index(sizes: Sizes, family: t.Sequence[str], named: set[str], config: t.Mapping[str, t.Any], architecture: str) -> EngineFiles:
     if missing := sorted(named - sizes.keys()):
-        reason = f"its index names {len(named)} files, and {len(missing)} of them are missing, the first is {missing[0]}"
+        reason = f"{len(missing)} of its {len(named)} files are missing, the first is {missing[0]} (its index names it)"
         return EngineFiles((), {}, reason, "Choose another revision, or fetch the rest")
     weights = [path for path in family if path in named]
     if not weights:
