@@ -475,7 +475,8 @@ def test_a_damaged_uv_is_installed_again(world: World) -> None:
     info = uv / "lib/python3.11/site-packages/uv-0.13.9.dist-info"
     info.mkdir(parents=True)
     text = (uv / "bin/uv").read_text()
-    (info / "RECORD").write_text(record_line("../../../../bin/uv", text).replace(str(len(text)), str(len(text.encode()))))
+    assert text.isascii()
+    (info / "RECORD").write_text(record_line("../../../bin/uv", text).replace(str(len(text)), str(len(text.encode()))))
     world.lock("library", "2.1")
     assert "Install uv" not in world.run(check=True)["plan"][0]
     silently(uv / "bin/uv", b"#!/bin/sh")
