@@ -30,9 +30,6 @@ def clean_up(wish: Wish, node: str, root: str, *, apply: bool) -> dict[str, t.An
     :raises KproError: if somebody else uses what would be removed, or nothing proves that it is this deployment's.
     """
     protocol.check_repository(wish.repository)
-    for commit in wish.commits:
-        if not protocol.COMMIT.fullmatch(commit):
-            raise KproError(f"commit {commit!r}", "it is not one of 40 digits", "Give the commit that the deployment uses")
     changes, notes = _plan(wish, node, root)
     if changes and apply:
         _apply(wish, root, changes)

@@ -16,6 +16,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _model_manifest as manifests
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import COMMIT
 from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import MANIFEST_NAME, Manifest, Stat
 from ansible_collections.kpro.llm.plugins.module_utils._mount_table import within
 
@@ -79,6 +80,14 @@ class Snapshot:
     def size_bytes(self) -> int:
         """What the files hold."""
         return sum(stat.size_bytes for _path, stat in self.files)
+
+
+def commits_of(repository: str, revision: str, locked: t.Iterable[str]) -> tuple[str, ...]:
+    """Return the commit that a deployment uses, by its revision or by the lines of its lock file; empty if neither says it."""
+    if COMMIT.fullmatch(revision):
+        return (revision,)
+    rows = (line.split() for line in locked)
+    return tuple(row[2] for row in rows if len(row) == 3 and row[:2] == [repository, revision] and COMMIT.fullmatch(row[2]))[-1:]
 
 
 def node_store(wish: Wish) -> NodeStore | None:

@@ -36,8 +36,14 @@ options:
     description: The model, as ORG/NAME.
     type: str
     required: true
-  commits:
-    description: Commits of the deployment, 40 digits each. Snapshots of other commits stay.
+  revision:
+    description:
+      - Revision that the deployment uses. The snapshot of its commit goes, those of other commits stay.
+      - Unless it is a commit itself (40 digits), O(locked) says which commit it is.
+    type: str
+    default: main
+  locked:
+    description: Lines of the file in which C(hf_model__lock_file) keeps the commits, each with repository, revision and commit.
     type: list
     elements: str
     default: []
@@ -71,7 +77,7 @@ EXAMPLES = r"""
       - source: /srv/models
         target: /srv/models
     repository: Qwen/Qwen3.6-27B
-    commits: [0123456789abcdef0123456789abcdef01234567]
+    revision: 0123456789abcdef0123456789abcdef01234567
   delegate_to: kpro6
 """
 
@@ -100,7 +106,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._model_cleanup import clean_up
-from ansible_collections.kpro.llm.plugins.module_utils._model_removal import Wish
+from ansible_collections.kpro.llm.plugins.module_utils._model_removal import Wish, commits_of
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
 
@@ -109,7 +115,8 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "mounts": {"type": "list", "elements": "dict", "default": []},
     "store": {"type": "path", "default": "/srv/models"},
     "repository": {"type": "str", "required": True},
-    "commits": {"type": "list", "elements": "str", "default": []},
+    "revision": {"type": "str", "default": "main"},
+    "locked": {"type": "list", "elements": "str", "default": []},
     "allow_shared": {"type": "bool", "default": False},
     "other_users": {"type": "list", "elements": "str", "default": []},
 }
@@ -127,7 +134,7 @@ def main_model_cleanup(params: dict[str, t.Any], check_mode: bool) -> dict[str, 
         tuple(params["mounts"]),
         params["store"],
         params["repository"],
-        tuple(params["commits"]),
+        commits_of(params["repository"], params["revision"], params["locked"]),
         params["allow_shared"],
         tuple(params["other_users"]),
     )
