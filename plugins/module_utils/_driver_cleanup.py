@@ -64,10 +64,10 @@ class NodeDriver:
     users: tuple[str, ...]
 
 
-def look(vmid: int, root: str = "/", command: Command | None = None) -> NodeDriver:
+def look(leaving: t.Collection[int], root: str = "/", command: Command | None = None) -> NodeDriver:
     """Observe a node.
 
-    :param vmid: a container that does not count, if it is ours.
+    :param leaving: containers that do not count, if they are ours.
     """
     ours: list[str] = []
     foreign: list[str] = []
@@ -76,10 +76,10 @@ def look(vmid: int, root: str = "/", command: Command | None = None) -> NodeDriv
         if found:
             (ours if found == "ours" else foreign).append(path)
     host = GpuHost(command or Command(), root)
-    own = _is_ours(pathlib.Path(root) / f"etc/pve/lxc/{vmid}.conf")
-    guests = _containers(pathlib.Path(root), vmid if own else 0)
+    own = {vmid for vmid in leaving if _is_ours(pathlib.Path(root) / f"etc/pve/lxc/{vmid}.conf")}
+    guests = _containers(pathlib.Path(root), own)
     guests += [f"VM {vm}{f' ({name})' if name else ''}" for card in host.pci() for vm, name in zip(card.vms, card.vm_names, strict=True)]
-    holders = [one for one in ProcessFiles(f"{root.rstrip('/')}/proc").holders() if not (own and one.container == vmid)]
+    holders = [one for one in ProcessFiles(f"{root.rstrip('/')}/proc").holders() if one.container not in own]
     users = gpu_users(holders, NvmlReport(""), host.gpu_containers(), files.PERSISTENCE_UNIT)
     return NodeDriver(tuple(ours), tuple(foreign), tuple(dict.fromkeys(guests)), tuple(f"{one.words} ('{one.end}' ends it)" for one in users))
 
@@ -136,11 +136,11 @@ def _is_ours(place: pathlib.Path) -> bool:
     return OWNER_TAG in split_tags(read_config_file(_text(place)).keys.get("tags", ""))
 
 
-def _containers(root: pathlib.Path, own: int) -> list[str]:
+def _containers(root: pathlib.Path, own: t.Collection[int]) -> list[str]:
     found = []
     for place in sorted((root / "etc/pve/lxc").glob("*.conf")):
         text = _text(place)
-        if place.stem.isdigit() and int(place.stem) != own and _RAW_CLAIM.search(_now_and_next(text)):
+        if place.stem.isdigit() and int(place.stem) not in own and _RAW_CLAIM.search(_now_and_next(text)):
             name = guest_name(text)
             found.append(f"container {place.stem}{f' ({name})' if name else ''}")
     return found

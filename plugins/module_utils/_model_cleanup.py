@@ -84,7 +84,7 @@ def _plan_store(wish: Wish, store: NodeStore, folder: Folder, users: Users) -> R
 def _users_of(wish: Wish, users: Users, folder: Folder, snapshot: Snapshot, shared_reason: str) -> list[str]:
     return [
         *wish.other_users,
-        *users.by_configuration(snapshot.path, wish.vmid, all_nodes=bool(shared_reason)),
+        *users.by_configuration(snapshot.path, wish.leaving, all_nodes=bool(shared_reason)),
         *users.by_mount(snapshot.path),
         *users.by_open_file(numbers_in(folder, snapshot)),
     ]
@@ -95,7 +95,7 @@ def _plan_folder(wish: Wish, folder: Folder, users: Users, left: t.Sequence[str]
     if left or folder.linked or wish.other_users or (shared and not wish.allow_shared):
         return []
     mount = users.mount_of(folder.path)
-    if mount is None or mount.point == folder.path or users.by_configuration(folder.path, wish.vmid, all_nodes=shared) or users.by_mount(folder.path):
+    if mount is None or mount.point == folder.path or users.by_configuration(folder.path, wish.leaving, all_nodes=shared) or users.by_mount(folder.path):
         return []
     return [Change(f"Remove the empty folder {folder.path}", folder.path, None, ("folder", folder.path))]
 

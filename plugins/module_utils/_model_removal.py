@@ -27,14 +27,14 @@ MANY = 20
 class Wish:
     """What has to go.
 
-    :param vmid: the deployment's own container; it does not count as a user of the models.
+    :param leaving: containers that leave the node in the same run, the deployment's own one among them; they do not count as users.
     :param mounts: the container's mounts as the inventory declares them.
     :param store: the store's path in the container.
     :param commits: of the repository; empty if they are not known.
     :param other_users: what else of the inventory uses this node, in words.
     """
 
-    vmid: int
+    leaving: tuple[int, ...]
     mounts: tuple[t.Mapping[str, t.Any], ...]
     store: str
     repository: str

@@ -111,14 +111,14 @@ class Users:
             return f"it lies on the storage '{storage}', which Proxmox shares between nodes"
         return "the inventory says that every node has the same content there (shared)" if declared else ""
 
-    def by_configuration(self, path: str, vmid: int, *, all_nodes: bool) -> list[str]:
+    def by_configuration(self, path: str, leaving: t.Collection[int], *, all_nodes: bool) -> list[str]:
         """Return who refers to a path without links, to something below it or to a folder that holds it.
 
-        :param vmid: the container of this node that does not count.
+        :param leaving: containers of this node that do not count, if they are ours.
         :param all_nodes: the guests of all nodes of the cluster see the path.
         """
         found = []
-        for reference in self._references(vmid, all_nodes):
+        for reference in self._references(leaving, all_nodes):
             if self._is_same(reference.path, path):
                 found.append(f"{reference.guest} refers to {shown(reference.path)} ({reference.key})")
         exports = exported_paths(self._text("var/lib/nfs/etab"))
@@ -156,7 +156,7 @@ class Users:
                 found.append(f"{self._words(pid)} has {hit} open")
         return found
 
-    def _references(self, vmid: int, all_nodes: bool) -> list[Reference]:
+    def _references(self, leaving: t.Collection[int], all_nodes: bool) -> list[Reference]:
         mappings = self._text("etc/pve/mapping/directory.cfg")
         found = []
         for folder, kind in (("lxc", "container"), ("qemu-server", "VM")):
@@ -165,7 +165,7 @@ class Users:
                 if not path.stem.isdigit() or (node != self._node and not all_nodes):
                     continue
                 content = self._text(str(path.relative_to(self._root)))
-                own = node == self._node and kind == "container" and int(path.stem) == vmid
+                own = node == self._node and kind == "container" and int(path.stem) in leaving
                 if own and OWNER_TAG in split_tags(read_config_file(content).keys.get("tags", "")):
                     continue
                 more = {name: self._text(name.lstrip("/")) for name in included_files(content)}

@@ -17,10 +17,11 @@ description:
 extends_documentation_fragment:
   - kpro.llm.attributes
 options:
-  vmid:
-    description: The deployment's own container. It does not count, if it carries the tag V(kpro-llm).
-    type: int
-    default: 0
+  leaving:
+    description: Containers that leave the node in this run. They do not count, if they carry the tag V(kpro-llm).
+    type: list
+    elements: int
+    default: []
   driver:
     description: Whether the driver will be removed afterwards. Fails in that case, with nothing removed, if anybody else needs it.
     type: bool
@@ -44,7 +45,7 @@ seealso:
 EXAMPLES = r"""
 - name: Take away what keeps the driver of a node that is left
   kpro.llm.driver_cleanup:
-    vmid: 129
+    leaving: [129]
   delegate_to: kpro6
 """
 
@@ -72,7 +73,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
-    "vmid": {"type": "int", "default": 0},
+    "leaving": {"type": "list", "elements": "int", "default": []},
     "driver": {"type": "bool", "default": False},
     "other_users": {"type": "list", "elements": "str", "default": []},
 }
@@ -84,10 +85,10 @@ def main_driver_cleanup(params: dict[str, t.Any], check_mode: bool) -> dict[str,
     """Observe, plan, apply."""
     if not Host().is_root:
         raise KproError("the node's guests and processes", "the module does not run as root", "Use a root login on the node, or become")
-    changes, notes = plan(look(params["vmid"], HOST_ROOT), params["other_users"], driver=params["driver"])
+    changes, notes = plan(look(params["leaving"], HOST_ROOT), params["other_users"], driver=params["driver"])
     if changes and not check_mode:
         apply(changes, HOST_ROOT)
-        left, _notes = plan(look(params["vmid"], HOST_ROOT), params["other_users"], driver=params["driver"])
+        left, _notes = plan(look(params["leaving"], HOST_ROOT), params["other_users"], driver=params["driver"])
         if left:
             raise KproError(left[0].sentence, "it is still to be done after it was done", "Look who puts the file back, then run again")
     return {**plan_result(changes), "notes": notes}

@@ -19,10 +19,11 @@ description:
 extends_documentation_fragment:
   - kpro.llm.attributes
 options:
-  vmid:
-    description: The deployment's own container. It does not count as a user, if it carries the tag V(kpro-llm).
-    type: int
-    required: true
+  leaving:
+    description: Containers that leave the node in this run, the deployment's own one among them. They do not count as users, if they carry the tag V(kpro-llm).
+    type: list
+    elements: int
+    default: []
   mounts:
     description: Mounts of the container, as C(gpu_container__mounts) declares them.
     type: list
@@ -72,7 +73,7 @@ seealso:
 EXAMPLES = r"""
 - name: Remove the model of the deployment that has moved away
   kpro.llm.model_cleanup:
-    vmid: 129
+    leaving: [129]
     mounts:
       - source: /srv/models
         target: /srv/models
@@ -111,7 +112,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
-    "vmid": {"type": "int", "required": True},
+    "leaving": {"type": "list", "elements": "int", "default": []},
     "mounts": {"type": "list", "elements": "dict", "default": []},
     "store": {"type": "path", "default": "/srv/models"},
     "repository": {"type": "str", "required": True},
@@ -130,7 +131,7 @@ def main_model_cleanup(params: dict[str, t.Any], check_mode: bool) -> dict[str, 
     if not host.is_root:
         raise KproError("the node's guests and processes", "the module does not run as root", "Use a root login on the node, or become")
     wish = Wish(
-        params["vmid"],
+        tuple(params["leaving"]),
         tuple(params["mounts"]),
         params["store"],
         params["repository"],

@@ -54,19 +54,12 @@ def test_no_secret_of_a_deployment_is_anywhere_but_where_it_has_to_be(pair: Pair
     node = pair.old
     given = {name: f"kpro{random.token_hex(16)}" for name in ("hub token", "become password", "login password", "admin key", "environment token")}
     node.run(f"cat > {HUB_CONTROL}", stdin=json.dumps({"tokens": {given["hub token"]: [MODEL]}, "gated": [MODEL], "rules": []}))
-    options = {
-        "context_length": 8192,
-        "max_running_requests": 4,
-        "mem_fraction_static": 0.85,
-        "mamba_ssm_dtype": "float32",
-        "admin_api_key": given["admin key"],
-    }
-    first = deploy(pair, given, "first", sglang_server__options=options)
+    first = deploy(pair, given, "first")
     generated = {**given, "generated key": node.inside("cat /etc/kpro-llm/api_key").strip()}
     assert_nowhere(pair, first, generated)
 
     own = {**generated, "given key": f"kpro{random.token_hex(16)}"}
-    second = deploy(pair, own, "second", sglang_server__options=options, sglang_server__api_key=own["given key"])
+    second = deploy(pair, own, "second", sglang_server__api_key=own["given key"])
     assert node.inside("cat /etc/kpro-llm/api_key").strip() == own["given key"]
     assert_nowhere(pair, second, own)
 
@@ -100,11 +93,12 @@ def deploy(pair: Pair, known: Mapping[str, str], name: str, **variables: object)
     folder = pair.folder / name
     traces = Traces(folder / "traces")
     traces.folder.mkdir(parents=True)
-    more = {"hf_model__token": known["hub token"], "sglang_server__environment": environment(folder, known), **variables}
+    keys = {"hf_model__token": known["hub token"], "sglang_server__admin_api_key": known["admin key"]}
+    more = {**keys, "sglang_server__environment": environment(folder, known), **variables}
     pair.write_inventory(OLD, (), **light.variables(folder, **more))
     inventory = json.loads(pair.inventory.read_text(encoding="utf-8"))
     # The node lets a key in; the passwords are there as in a vaulted inventory whose node needs them.
-    inventory["all"]["vars"] |= {"ansible_become_password": known["become password"]}
+    inventory["all"]["vars"] |= {"ansible_become_password": known["become password"], "ansible_password": known["login password"]}
     pair.inventory.write_text(json.dumps(inventory), encoding="utf-8")
     settings = {
         "ANSIBLE_LOG_PATH": str(traces.folder / "ansible.log"),
@@ -120,6 +114,7 @@ def deploy(pair: Pair, known: Mapping[str, str], name: str, **variables: object)
     traces.output = done.stdout + done.stderr
     traces.argv = list(sampler.seen)
     assert any("sglang" in line for line in traces.argv), "the engine's processes are seen from here"
+    assert known["admin key"] in pair.old.inside("cat /etc/kpro-llm/sglang.yaml")
     return traces
 
 

@@ -64,7 +64,7 @@ class Node:
         return [line for line in log.read_text(encoding="utf-8").splitlines() if not line.startswith("show")] if log.exists() else []
 
     def run(self, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
-        with patch_module_args({"vmid": 129, **options, "_ansible_check_mode": check, "_ansible_diff": True}), pytest.raises(SystemExit):
+        with patch_module_args({"leaving": [129], **options, "_ansible_check_mode": check, "_ansible_diff": True}), pytest.raises(SystemExit):
             driver_cleanup.main()
         self._monkeypatch.setattr(basic, "_ANSIBLE_ARGS", None, raising=False)
         return json.loads(self._capsys.readouterr().out.strip().splitlines()[-1])

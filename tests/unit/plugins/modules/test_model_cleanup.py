@@ -75,7 +75,7 @@ class Node:
         return folder
 
     def run(self, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
-        usual = {"vmid": 129, "mounts": [{"source": "/srv/models", "target": "/srv/models"}], "repository": REPOSITORY, "revision": COMMIT}
+        usual = {"leaving": [129, 131], "mounts": [{"source": "/srv/models", "target": "/srv/models"}], "repository": REPOSITORY, "revision": COMMIT}
         with patch_module_args({**usual, **options, "_ansible_check_mode": check, "_ansible_diff": True}), pytest.raises(SystemExit):
             model_cleanup.main()
         self._monkeypatch.setattr(basic, "_ANSIBLE_ARGS", None, raising=False)
@@ -233,6 +233,13 @@ def test_a_guest_that_only_looks_alike_is_not_in_the_way(node: Node, line: str) 
     assert not folder.exists()
 
 
+def test_two_containers_that_leave_together_do_not_keep_each_other(node: Node) -> None:
+    folder = node.snapshot()
+    node.guest(OURS, 131)
+    assert not node.run().get("failed")
+    assert not folder.exists()
+
+
 def test_a_container_of_the_same_id_that_is_not_ours_counts(node: Node) -> None:
     node.snapshot()
     node.guest(OURS.replace("tags: kpro-llm", "tags: web"))
@@ -363,6 +370,6 @@ def test_a_file_in_use_by_a_socket_and_names_with_escapes_do_no_harm(node: Node)
 
 
 def test_the_store_is_found_below_a_mount_above_it() -> None:
-    wish = removal.Wish(129, ({"source": "/tank", "target": "/srv"}, {"source": "/x", "target": "/srv/models/other"}), "/srv/models", REPOSITORY, ())
+    wish = removal.Wish((129,), ({"source": "/tank", "target": "/srv"}, {"source": "/x", "target": "/srv/models/other"}), "/srv/models", REPOSITORY, ())
     found = removal.node_store(wish)
     assert found is not None and (found.source, found.path) == ("/tank", "/tank/models")
