@@ -12,6 +12,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 
 API_KEY_PLACEHOLDER = "@KPRO_API_KEY@"
+ADMIN_KEY_PLACEHOLDER = "@KPRO_ADMIN_API_KEY@"
 DIGEST_NAME = "KPRO_CONFIG_DIGEST"
 MASK = "********"
 
