@@ -28,7 +28,8 @@ class ActionModule(OnController):
         of = variables["hostvars"]
         states, before = ({host: of[host].get(name) for host in given["hosts"]} for name in (run_state.STATE, run_state.PREFLIGHT))
         hosts = run_state.judges(given["hosts"], variables["ansible_play_hosts"], states, before)
-        found = {host: _findings(of[host].get(given["judged"])) for host in hosts}
+        # A host that could not even begin left its reason there.
+        found = {host: _findings(of[host].get(given["judged"]) or (states[host] if (states[host] or {}).get("failed") else None)) for host in hosts}
         several = len(found) > 1
         width = max(map(len, found)) if several else 0
         display.display("")

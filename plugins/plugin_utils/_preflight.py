@@ -22,6 +22,8 @@ CPU_LEVEL_MIN = 2  # of the wheels of NumPy 2.4 (numpy._core._multiarray_umath._
 _ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm", "vfio_ids")
 
 Values = t.Mapping[str, t.Any]
+# What ansible-core puts before the reason itself.
+_BEFORE_THE_REASON = re.compile(r"^(?:(?:Task|Action|Module) failed: |Nothing was changed\. )+")
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-f-]+\Z", re.IGNORECASE)
 
 
@@ -114,7 +116,7 @@ def reason(answer: Values) -> str:
     for inner in answer.get("results") or []:
         if words := reason(inner):
             return words
-    words = " ".join(str(answer.get("msg") or "").split())
+    words = _BEFORE_THE_REASON.sub("", " ".join(str(answer.get("msg") or "").split()))
     printed = str(answer.get("module_stderr") or answer.get("stderr") or answer.get("module_stdout") or "").strip()
     # The last line of a traceback, or of whatever was printed, is what tells.
     detail = printed.splitlines()[-1].strip() if printed else ""
@@ -128,7 +130,7 @@ def ended(answer: Values) -> list[Finding]:
 
 def lost() -> list[Finding]:
     """Return the finding for a deployment whose preflight left nothing, not even a reason."""
-    return [Finding("preflight", NEEDS_YOU, "It was not finished, and left no reason: look at what is printed above, or leave this host out (--limit)")]
+    return [Finding("preflight", NEEDS_YOU, "It was not finished, and left no reason: look at what is printed above")]
 
 
 def _node(wanted: Wanted, node: Values) -> list[Finding]:
