@@ -8,10 +8,12 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.plugin_utils import _inventory_values as inventory_values
 from ansible_collections.kpro.llm.plugins.plugin_utils import _preflight as preflight
 from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
 
 _LOOKS = ("node", "container", "model", "service", "plan", "entry")
+_NUMBERS = ("tp_size", "port")
 
 
 class ActionModule(OnController):
@@ -31,9 +33,22 @@ class ActionModule(OnController):
         if looked["node"].get("unreachable"):
             errors["node"] = f"{given['wanted'].get('node', 'The node')} can't be reached: {errors['node']}"
         answers = {name: {} if name in errors and name != "service" else answer for name, answer in looked.items()}
-        wanted = preflight.Wanted(**{**given["wanted"], **{name: int(given["wanted"][name]) for name in ("tp_size", "port")}})
-        found = preflight.findings(wanted, preflight.Observed(**answers, previous=given["previous"] or {}, errors=errors))
+        refused = self._refused_values(variables)
+        found = preflight.of_inventory(refused)
+        # What follows from a value that is refused says nothing.
+        if not refused or all(str(given["wanted"][name]).isdecimal() for name in _NUMBERS):
+            wanted = preflight.Wanted(**{**given["wanted"], **{name: int(given["wanted"][name]) for name in _NUMBERS}})
+            found += preflight.findings(wanted, preflight.Observed(**answers, previous=given["previous"] or {}, errors=errors))
         return {"findings": [dataclasses.asdict(finding) for finding in found]}
+
+    def _refused_values(self, variables: t.Mapping[str, t.Any]) -> list[str]:
+        node = variables["hostvars"].get(variables.get("pct_node")) or {}
+        of_container, of_node = inventory_values.specs(inventory_values.OF_CONTAINER), inventory_values.specs(inventory_values.OF_NODE)
+        return [
+            *inventory_values.missing(variables),
+            *inventory_values.problems(of_container, variables, lambda name: self._templar.template(variables[name])),
+            *inventory_values.problems(of_node, node, lambda name: node[name]),
+        ]
 
 
 def _asked(answer: t.Any) -> dict[str, t.Any]:

@@ -123,6 +123,11 @@ def reason(answer: Values) -> str:
     return f"{words or 'It failed without a message'}{': ' + detail if detail and detail not in words else ''}"
 
 
+def of_inventory(problems: t.Iterable[str]) -> list[Finding]:
+    """Return the findings for values that a role would refuse."""
+    return [Finding("inventory", NEEDS_YOU, problem) for problem in problems]
+
+
 def ended(answer: Values) -> list[Finding]:
     """Return the finding for a preflight that something ended before it was judged."""
     return [Finding("preflight", NEEDS_YOU, f"It could not be finished: {reason({**answer, 'failed': True})}")]

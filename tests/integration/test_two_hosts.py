@@ -152,7 +152,8 @@ BEFORE = {
     "undefined node": ({"pct_node": "{{ nothing }}"}, "'nothing' is undefined"),
     "no node of that name": ({"pct_node": "kpro99"}, "kpro99"),
     "undefined way": ({"ansible_port": "{{ nothing }}"}, "'nothing' is undefined"),
-    "a task that is skipped": ({"when_of_nobody": True, "sglang_server__port": "{{ 30000 if nothing else 1 }}"}, "'nothing' is undefined"),
+    "a list for a number": ({"gpu_container__memory_mib": [1]}, "gpu_container__memory_mib"),
+    "undefined, where a default stands by": ({"sglang_server__drain_timeout_s": "{{ nothing }}"}, "'nothing' is undefined"),
 }
 SAMPLE = ("container unreachable",)
 
