@@ -42,13 +42,22 @@ class ActionModule(OnController):
         return {"findings": [dataclasses.asdict(finding) for finding in found]}
 
     def _refused_values(self, variables: t.Mapping[str, t.Any]) -> list[str]:
-        node = variables["hostvars"].get(variables.get("pct_node")) or {}
-        of_container, of_node = inventory_values.specs(inventory_values.OF_CONTAINER), inventory_values.specs(inventory_values.OF_NODE)
+        hosts, node = variables["hostvars"], variables.get("pct_node")
+        of_node = dict(hosts.raw_get(node)) if node in hosts else {}
         return [
             *inventory_values.missing(variables),
-            *inventory_values.problems(of_container, variables, lambda name: self._templar.template(variables[name])),
-            *inventory_values.problems(of_node, node, lambda name: node[name]),
+            *self._refused(inventory_values.OF_CONTAINER, variables),
+            *self._refused(inventory_values.OF_NODE, {**of_node, "hostvars": hosts, "groups": variables["groups"], "inventory_hostname": node}),
         ]
+
+    def _refused(self, roles: tuple[str, ...], variables: t.Mapping[str, t.Any]) -> list[str]:
+        """Ask for the values as the roles will see them, with their defaults, to which an inventory may refer."""
+        known: dict[str, t.Any] = {}
+        for path in inventory_values.defaults_files(roles):
+            known |= self._loader.load_from_file(str(path), trusted_as_template=True)
+        seen = {**known, **variables}
+        templar = self._templar.copy_with_new_env(available_variables=seen)
+        return inventory_values.problems(inventory_values.specs(roles), variables, lambda name: templar.template(seen[name]))
 
 
 def _asked(answer: t.Any) -> dict[str, t.Any]:
