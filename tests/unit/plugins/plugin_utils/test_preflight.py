@@ -160,6 +160,55 @@ def test_what_was_not_looked_at_is_not_called_free() -> None:
     assert "port" not in states(service={"msg": "module failed"})
 
 
+@pytest.mark.parametrize(
+    ("seen", "subject"),
+    [
+        ({"container": {}}, "container"),
+        ({"model": {}}, "model"),
+        ({"container": {**SEEN.container, "running": True}, "service": {}}, "port"),
+        ({"container": {**SEEN.container, "running": True}, "service": {"failed": True, "msg": "no module", "rc": 1}}, "port"),
+        ({"service": {"unreachable": True, "msg": "Container 129 on kpro5 can't be entered"}}, "way"),
+        ({"service": {}, "entry": {"entered": False, "reason": "needs root on kpro5"}}, "way"),
+        ({"errors": {"node": "kpro5 can't be reached: no route"}, "node": {}}, "node"),
+    ],
+)
+def test_a_look_that_dropped_out_is_a_finding(seen: dict[str, t.Any], subject: str) -> None:
+    assert preflight.NEEDS_YOU in states(**seen)[subject]
+
+
+def test_a_plan_that_was_not_made_is_a_finding_where_it_could_be() -> None:
+    cards = {**NODE, "gpus": [{**gpu, "memory_mib": 49140} for gpu in NODE["gpus"]]}  # type: ignore[attr-defined]
+    wanted = dataclasses.replace(WANTED, plan=True)
+    assert states(wanted, node=cards)["memory"] == [preflight.NEEDS_YOU]
+    for changes in ({"plan": False}, {"lane": "cpu"}, {"gpus": 3, "tp_size": 3}):
+        assert "memory" not in states(dataclasses.replace(wanted, **changes), node=cards)  # type: ignore[arg-type]
+
+
+def test_a_container_without_python_is_no_obstacle() -> None:
+    service = {"failed": True, "rc": 127, "module_stdout": "/bin/sh: 1: /usr/bin/python3: not found"}
+    assert states(container={**SEEN.container, "running": True}, service=service)["port"] == [preflight.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({}, ""),
+        ({"failed": False, "msg": "x"}, ""),
+        ({"failed": True, "msg": "Task failed: Action failed: no space"}, "no space"),
+        ({"unreachable": True, "msg": "Nothing was changed. gone"}, "gone"),
+        ({"failed": True, "msg": "One or more items failed", "results": [{"failed": False}, {"failed": True, "msg": "the second"}]}, "the second"),
+        ({"failed": True, "msg": "MODULE FAILURE", "module_stderr": "Traceback\n  File\nKeyError: 'x'\n"}, "MODULE FAILURE: KeyError: 'x'"),
+        ({"failed": True}, "It failed without a message"),
+    ],
+)
+def test_the_reason_is_found_in_whatever_failed(answer: dict[str, t.Any], words: str) -> None:
+    assert preflight.reason(answer) == words
+
+
+def test_a_previous_node_that_does_not_answer_is_a_note() -> None:
+    assert states(previous={"kpro6": {"unreachable": True, "msg": "no route"}})["container"] == [preflight.OK, preflight.NOTE]
+
+
 def test_a_plan_with_little_slack_is_worth_a_note() -> None:
     assert states(plan={"verdict": "RISK", "max_total_num_tokens": 1000, "max_running_requests": 2})["memory"] == [preflight.NOTE]
 
