@@ -13,6 +13,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._pve_giving import Request
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, device_path, is_nvidia_node, nodes_for
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import RawLine
 
@@ -43,6 +44,7 @@ class Declared:
 
     :param scalars: plain configuration keys with their values.
     :param network: parts of net0 (None: take the part out).
+    :param neighbours: what other containers of the same deployment ask of the node's GPUs.
     :param devices: further device nodes with their properties.
     :param raw_lines: raw ``lxc.*`` lines; of each key among them these are all that it has.
     """
@@ -68,6 +70,7 @@ class Declared:
     share_gpus: bool = False
     require_devices: bool = True
     raw_lines: tuple[RawLine, ...] = ()
+    neighbours: tuple[Request, ...] = ()
 
     @property
     def name(self) -> str:

@@ -84,6 +84,7 @@ def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:
         changes.append(_fetch(volume, str(template_store["storage"])))
     notes.append(stores.check_space(root_store, float(declared.rootfs_gib or 0), int((stored or {}).get("size") or 0)))
     gpus = checks.choose_gpus(declared, facts)
+    notes += checks.gpu_notes(declared, facts)
     wanted = wanted_keys(declared, cfg.Config({}), gpus)
     devices = {key: value for key, value in wanted.items() if value is not None and cfg.kind_of(key) == "dev"}
     notes += checks.check_devices(devices, facts, declared.require_devices)
@@ -114,7 +115,7 @@ def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan
     unprivileged = cfg.prop.flag(present.config.keys.get("unprivileged", "0")) == "1"
     raw = split_raw(present.config.raw if gpus is not None else (), facts.majors, not unprivileged)
     settings = cfg.differences(present.config, wanted_keys(declared, present.config, gpus))
-    notes = [checks.check_privilege(declared, present, adopted)]
+    notes = [checks.check_privilege(declared, present, adopted), *checks.gpu_notes(declared, facts), *checks.cover_notes(declared, facts, raw.kept)]
     folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, unprivileged, present.config.raw)
     resize, size_notes = _resize(declared, present)
     stale = checks.stale_devices(present, facts) if gpus is not None else {}
