@@ -11,6 +11,7 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_gpus as gpu_rules
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_claims import guest_of
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_raw_lines import RawLine, driver_file, shadowing
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import OWNER_TAG, Declared, Mount
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Facts, Present
@@ -47,7 +48,11 @@ def _grant(declared: Declared, facts: Facts) -> Grant | None:
         return None
     own = Request(declared.vmid, wanted=declared.gpus, share=declared.share_gpus)
     others = [request for request in declared.neighbours if request.vmid != declared.vmid]
-    return give_out((own, *others), gpus, facts.guests)[declared.vmid]
+    # Of the container itself the API's answer counts, which is there over https too.
+    guests = [guest for guest in facts.guests if (guest.kind, guest.vmid) != ("container", declared.vmid)]
+    if facts.present:
+        guests.append(guest_of(declared.vmid, "container", facts.present.config.keys, facts.present.config.raw))
+    return give_out((own, *others), gpus, guests)[declared.vmid]
 
 
 def check_owner(declared: Declared, present: Present) -> bool:

@@ -92,7 +92,7 @@ class LxcContainer:
         reservations = Reservations(self._host.root)
         with contextlib.ExitStack() as held:
             with reservations.locked():
-                facts = dataclasses.replace(facts, guests=self._observer.guests(self._declared.vmid, facts.present))
+                facts = dataclasses.replace(facts, guests=self._observer.guests(self._declared.vmid))
                 plan = make_plan(self._declared, facts)
                 self._check_way(plan, facts)
                 minors = tuple(gpu.minor for gpu in plan.gpus or ())

@@ -16,7 +16,7 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_stores as sto
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_text as text
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_claims import KINDS, Guest, guest_of, pci_mappings, read_guest
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_claims import KINDS, Guest, pci_mappings, read_guest
 from ansible_collections.kpro.llm.plugins.module_utils._guest_files import is_being_made, read_included
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Elsewhere, Facts, Present
@@ -62,8 +62,6 @@ class Observer:
         """
         present = self.present(declared.vmid)
         facts = Facts(self._node, self._pve_major, present, gpus=self._gpus, cards=self._cards)
-        if declared.gpus is not None:
-            facts = dataclasses.replace(facts, guests=self.guests(declared.vmid, present))
         if present is None:
             facts = dataclasses.replace(facts, elsewhere=self.elsewhere(declared.vmid))
             if facts.elsewhere is None and declared.state != "absent":
@@ -167,6 +165,7 @@ class Observer:
         bridge = (declared.network or {}).get("bridge") or ""
         return dataclasses.replace(
             facts,
+            guests=self.guests(declared.vmid) if declared.gpus is not None else (),
             paths={path: self._host.look(path) for path in paths},
             inside={path: self._host.look_inside(pid, path) for path in passed} if pid else {},
             holders=self._host.gpu_processes(declared.vmid) if facts.present and facts.present.running and declared.gpus is not None else (),
@@ -174,20 +173,15 @@ class Observer:
             bridges={bridge: self._host.has_bridge(bridge)} if bridge else {},
         )
 
-    def guests(self, own: int, present: Present | None) -> tuple[Guest, ...]:
-        """Return the node's guests with their claims on GPUs, and what other deployments are about to give to theirs.
-
-        :param own: the container that is treated, of which the API's answer counts.
-        :param present: that container, if it is there. Away from the node no other guest can be looked at.
-        """
-        mine = guest_of(own, "container", present.config.keys, present.config.raw, read=self._included) if present else None
+    def guests(self, own: int) -> tuple[Guest, ...]:
+        """Return the node's guests with their claims on GPUs, and what other deployments than that of ``own`` are about to give."""
         if self._host is None:
-            return (mine,) if mine else ()
+            raise TypeError("an observer without a host has no files to look at")
         mappings = pci_mappings(self._host.mappings_text(), self._node)
         files = [(vmid, kind, text) for folder, kind in KINDS.items() for vmid, text in self._host.guest_files(folder).items()]
-        found = [read_guest(vmid, kind, text, mappings, self._included) for vmid, kind, text in files if (vmid, kind) != (own, "container")]
+        found = [read_guest(vmid, kind, text, mappings, self._included) for vmid, kind, text in files]
         begun = [vmid for vmid, kind, text in files if kind == "container" and is_being_made(text)]
-        return (*((mine,) if mine else ()), *found, *Reservations(self._host.root).guests(own, begun))
+        return (*found, *Reservations(self._host.root).guests(own, begun))
 
     def _included(self, path: str) -> tuple[str, ...]:
         return read_included(self._host.root, path) if self._host else ()

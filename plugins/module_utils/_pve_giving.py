@@ -71,7 +71,7 @@ def give_out(requests: t.Sequence[Request], gpus: t.Sequence[Gpu], guests: t.Ite
     return _Giving(requests, gpus, tuple(guests)).grants()
 
 
-def count_of(wanted: t.Any, gpus: t.Sequence[Gpu]) -> int | None:
+def count_of(wanted: t.Any) -> int | None:
     """Return the number of GPUs that are asked for, None if they are named.
 
     :raises KproError: if it is a number that none can be.
@@ -147,7 +147,7 @@ class _Giving:
         return {vmid: self._grant(request) for vmid, request in self._requests.items()}
 
     def _read(self, request: Request) -> None:
-        count = count_of(request.wanted, self._gpus)
+        count = count_of(request.wanted)
         if count is not None:
             self._counts[request.vmid] = count
             return
