@@ -12,8 +12,11 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_gpus as gpu_r
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_claims import guest_of
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_raw_lines import RawLine, driver_file, shadowing
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import OWNER_TAG, Declared, Mount
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Facts, Present
+from ansible_collections.kpro.llm.plugins.module_utils._pve_giving import Grant, Request, give_out
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import MAP_KEYS, can_use, custom_map, map_gaps, map_problem, root_ids
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import RawLine
@@ -25,15 +28,34 @@ def choose_gpus(declared: Declared, facts: Facts) -> tuple[Gpu, ...] | None:
 
     :raises KproError: if one is not there, or another guest has it and sharing is not allowed.
     """
-    if declared.gpus is None or facts.gpus is None:
+    grant = _grant(declared, facts)
+    if grant is None:
         return None
-    config = facts.present.config if facts.present else cfg.Config({})
-    own = {gpu_rules.device_path(value) for value in config.numbered("dev").values()}
-    taken = () if declared.share_gpus else {gpu.node for gpu in facts.gpus if gpu_rules.claims(gpu, facts.guests)}
-    chosen = gpu_rules.choose(declared.gpus, facts.gpus, avoid=taken, prefer=own)
-    if not declared.share_gpus:
-        gpu_rules.check_claims(chosen, facts.guests)
-    return chosen
+    if grant.problem:
+        raise grant.problem
+    return None if facts.gpus is None else grant.gpus
+
+
+def gpu_notes(declared: Declared, facts: Facts) -> list[str]:
+    """Return sentences on the chosen GPUs; before there is a driver, which ones they will be."""
+    grant = _grant(declared, facts)
+    if grant is None:
+        return []
+    will = [f"{declared.name} will get {', '.join(gpu.label for gpu in grant.gpus)}"] if facts.gpus is None and grant.gpus else []
+    return [*will, *grant.notes]
+
+
+def _grant(declared: Declared, facts: Facts) -> Grant | None:
+    gpus = facts.cards if facts.gpus is None else facts.gpus
+    if declared.gpus is None or (facts.gpus is None and not gpus):
+        return None
+    own = Request(declared.vmid, wanted=declared.gpus, share=declared.share_gpus)
+    others = [request for request in declared.neighbours if request.vmid != declared.vmid]
+    # Of the container itself the API's answer counts, which is there over https too.
+    guests = [guest for guest in facts.guests if (guest.kind, guest.vmid) != ("container", declared.vmid)]
+    if facts.present:
+        guests.append(guest_of(declared.vmid, "container", facts.present.config.keys, facts.present.config.raw))
+    return give_out((own, *others), gpus, guests)[declared.vmid]
 
 
 def check_owner(declared: Declared, present: Present) -> bool:
@@ -218,3 +240,23 @@ def mount_findings(mounts: t.Iterable[Mount], facts: Facts, unprivileged: bool, 
                 f" and can't {verb} it (chown {uid}:{gid} {mount.source} on the node would let it)"
             )
     return missing, notes
+
+
+def cover_notes(declared: Declared, facts: Facts, kept: t.Iterable[RawLine]) -> list[str]:
+    """Return sentences on raw lines that stay although they are in the way of what is written in the container or passed to it.
+
+    :param kept: the raw lines that stay.
+    """
+    kept = list(kept)
+    notes = [
+        f"'{key}: {value}' of {declared.name} covers /{mount.target} with {mount.source} of {facts.node}: what is installed there is not what the engine finds"
+        for key, value in kept
+        if (mount := shadowing((key, value)))
+    ]
+    own = next((guest for guest in facts.guests if guest.kind == "container" and guest.vmid == declared.vmid), None)
+    if own and any(key == "lxc.include" for key, _value in kept) and declared.gpus is not None:
+        shown = {mount.source for line in kept if (mount := driver_file(line))}
+        files = [mount.source for mount in own.driver_files if mount.source not in shown]
+        if files:
+            notes.append(f"a file that {declared.name} includes (lxc.include) mounts {', '.join(files)} of the node's driver: take that out of the file")
+    return notes

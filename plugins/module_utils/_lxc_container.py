@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import typing as t
 
@@ -19,6 +20,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Facts
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_guest import Guest, wait_for
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_observe import Observer
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_plan import LxcPlan, make_plan
+from ansible_collections.kpro.llm.plugins.module_utils._node_reservations import Reservation, Reservations
 from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
 from ansible_collections.kpro.llm.plugins.module_utils._pve_tasks import Tasks
@@ -39,6 +41,7 @@ class LxcContainer:
 
     :param host: the node's files; None if this process is not on the node.
     :param command: runs programs on the node; None likewise.
+    :param cards: what the node's PCI bus shows, for foreseeing while the GPUs are not known.
     """
 
     def __init__(
@@ -50,13 +53,15 @@ class LxcContainer:
         host: Host | None = None,
         command: Command | None = None,
         waits: Waits = Waits(),
+        cards: tuple[gpu_rules.Gpu, ...] = (),
     ) -> None:
         self._declared = declared
         self._api = api
         self._node = node
-        self._observer = Observer(api, node, host, gpus, command)
+        self._observer = Observer(api, node, host, gpus, command, cards)
         self._tasks = Tasks(api, node, waits.task_s)
         self._applier = Applier(declared.vmid, node, api, self._tasks, self._observer, host, waits.shutdown_s)
+        self._host = host
         self._on_node = host is not None
         self._command = command
         self._waits = waits
@@ -72,10 +77,30 @@ class LxcContainer:
         plan = make_plan(self._declared, facts)
         self._check_way(plan, facts)
         if plan.changes and not check_mode:
-            self._applier.apply(plan.changes)
-            facts = self._verified()
+            with self._cards_given(plan, facts) as plan:
+                self._applier.apply(plan.changes)
+                facts = self._verified()
         address = self._declared_address(facts) if check_mode and plan.changes else self._wait_until_usable(facts)
         return self._result(plan, facts, address, (*notes, *self._applier.notes))
+
+    @contextlib.contextmanager
+    def _cards_given(self, plan: LxcPlan, facts: Facts) -> t.Iterator[LxcPlan]:
+        """Give the plan with GPUs that nobody else was given since the look, and keep them reserved while it is carried out."""
+        if self._host is None or not plan.gpus:
+            yield plan
+            return
+        reservations = Reservations(self._host.root)
+        with contextlib.ExitStack() as held:
+            with reservations.locked():
+                facts = dataclasses.replace(facts, guests=self._observer.guests(self._declared.vmid))
+                plan = make_plan(self._declared, facts)
+                self._check_way(plan, facts)
+                minors = tuple(gpu.minor for gpu in plan.gpus or ())
+                held.enter_context(reservations.held(Reservation(self._declared.vmid, self._hostname(facts), minors)))
+            yield plan
+
+    def _hostname(self, facts: Facts) -> str:
+        return self._declared.scalars.get("hostname") or (facts.present.config.keys.get("hostname", "") if facts.present else "")
 
     def _check_way(self, plan: LxcPlan, facts: Facts) -> None:
         """Stop before the first step if the way to the API does not lead to all of them."""

@@ -13,6 +13,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._pve_giving import Request
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, device_path, is_nvidia_node, nodes_for
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import RawLine
 from ansible_collections.kpro.llm.plugins.module_utils._system_folders import check_source
@@ -47,6 +48,7 @@ class Declared:
 
     :param scalars: plain configuration keys with their values.
     :param network: parts of net0 (None: take the part out).
+    :param neighbours: what other containers of the same deployment ask of the node's GPUs.
     :param devices: further device nodes with their properties.
     :param raw_lines: raw ``lxc.*`` lines; of each key among them these are all that it has.
     """
@@ -72,6 +74,7 @@ class Declared:
     share_gpus: bool = False
     require_devices: bool = True
     raw_lines: tuple[RawLine, ...] = ()
+    neighbours: tuple[Request, ...] = ()
 
     @property
     def name(self) -> str:

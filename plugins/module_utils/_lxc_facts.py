@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_claims import Guest
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_holders import GpuProcess
 from ansible_collections.kpro.llm.plugins.module_utils._pve_config import Config
-from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, Guest
+from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import FileState
 from ansible_collections.kpro.llm.plugins.module_utils._pve_stores import Rows
 
@@ -54,7 +55,8 @@ class Facts:
     :param present: the container, if it is on this node.
     :param elsewhere: the guest with its id, if it is not.
     :param gpus: the node's GPUs; None if they are not known yet (check mode before the driver is installed).
-    :param guests: the other guests of the node.
+    :param cards: what the PCI bus shows, for foreseeing where the GPUs are not known yet.
+    :param guests: the guests of the node, the container itself included.
     :param paths: what is at the paths that matter (device nodes, sources of mounts).
     :param inside: what is at the passed device nodes' paths in the running container.
     :param holders: processes of the container that have a GPU open.
@@ -71,6 +73,7 @@ class Facts:
     present: Present | None = None
     elsewhere: Elsewhere | None = None
     gpus: tuple[Gpu, ...] | None = None
+    cards: tuple[Gpu, ...] = ()
     guests: tuple[Guest, ...] = ()
     paths: t.Mapping[str, FileState] | None = None
     inside: t.Mapping[str, FileState] = dataclasses.field(default_factory=dict)

@@ -16,8 +16,11 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_stores as sto
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_text as text
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_claims import KINDS, Guest, pci_mappings, read_guest
+from ansible_collections.kpro.llm.plugins.module_utils._guest_files import is_being_made, read_included
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Elsewhere, Facts, Present
+from ansible_collections.kpro.llm.plugins.module_utils._node_reservations import Reservations
 from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, PveError, good
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import read_majors
@@ -32,14 +35,24 @@ class Observer:
     :param host: the node's files; None if this process is not on the node.
     :param gpus: the node's GPUs as ``gpu_info`` reported them; None if they are not known yet.
     :param command: runs programs on the node; None if this process is not there.
+    :param cards: what the node's PCI bus shows, for foreseeing while the GPUs are not known.
     """
 
-    def __init__(self, api: PveApi, node: str, host: Host | None, gpus: tuple[gpu_rules.Gpu, ...] | None, command: Command | None = None) -> None:
+    def __init__(
+        self,
+        api: PveApi,
+        node: str,
+        host: Host | None,
+        gpus: tuple[gpu_rules.Gpu, ...] | None,
+        command: Command | None = None,
+        cards: tuple[gpu_rules.Gpu, ...] = (),
+    ) -> None:
         self._api = api
         self._node = node
         self._host = host
         self._gpus = gpus
         self._command = command
+        self._cards = cards
         self._pve_major = 0
 
     def facts(self, declared: Declared) -> Facts:
@@ -48,7 +61,7 @@ class Observer:
         :raises PveError: if Proxmox refuses a read.
         """
         present = self.present(declared.vmid)
-        facts = Facts(self._node, self._pve_major, present, gpus=self._gpus)
+        facts = Facts(self._node, self._pve_major, present, gpus=self._gpus, cards=self._cards)
         if present is None:
             facts = dataclasses.replace(facts, elsewhere=self.elsewhere(declared.vmid))
             if facts.elsewhere is None and declared.state != "absent":
@@ -152,7 +165,7 @@ class Observer:
         bridge = (declared.network or {}).get("bridge") or ""
         return dataclasses.replace(
             facts,
-            guests=self._guests(declared.vmid) if declared.gpus is not None else (),
+            guests=self.guests(declared.vmid) if declared.gpus is not None else (),
             paths={
                 **{path: self._host.look(path) for path in paths},
                 **{path: self._host.look_at_source(path) for path in sources},
@@ -164,13 +177,15 @@ class Observer:
             bridges={bridge: self._host.has_bridge(bridge)} if bridge else {},
         )
 
-    def _guests(self, own: int) -> tuple[gpu_rules.Guest, ...]:
+    def guests(self, own: int) -> tuple[Guest, ...]:
+        """Return the node's guests with their claims on GPUs, and what other deployments than that of ``own`` are about to give."""
         if self._host is None:
             raise TypeError("an observer without a host has no files to look at")
-        found = []
-        for folder, kind in (("lxc", "container"), ("qemu-server", "VM")):
-            for vmid, content in self._host.guest_files(folder).items():
-                config = cfg.read_config_file(content)
-                if vmid != own and config.keys.get("template") != "1":
-                    found.append(gpu_rules.guest_of(vmid, kind, config))
-        return tuple(found)
+        mappings = pci_mappings(self._host.mappings_text(), self._node)
+        files = [(vmid, kind, text) for folder, kind in KINDS.items() for vmid, text in self._host.guest_files(folder).items()]
+        found = [read_guest(vmid, kind, text, mappings, self._included) for vmid, kind, text in files]
+        begun = [vmid for vmid, kind, text in files if kind == "container" and is_being_made(text)]
+        return (*found, *Reservations(self._host.root).guests(own, begun))
+
+    def _included(self, path: str) -> tuple[str, ...]:
+        return read_included(self._host.root, path) if self._host else ()

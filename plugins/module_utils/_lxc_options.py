@@ -10,6 +10,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared, Mount
+from ansible_collections.kpro.llm.plugins.module_utils._pve_giving import Request
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw_wanted import read_line
 
 SCALARS = {"hostname": "hostname", "cores": "cores", "memory_mib": "memory", "swap_mib": "swap", "onboot": "onboot", "description": "description"}
@@ -24,6 +25,8 @@ def argument_spec() -> dict[str, t.Any]:
     network = {name: {"type": "str"} for name in ("bridge", "name", "ip", "gw", "ip6", "gw6", "hwaddr", *NAME_KEYS)}
     mount = {name: {"type": "str", "required": True} for name in ("source", "target")}
     device = {"path": {"type": "str", "required": True}, "mode": {"type": "str"}, "uid": {"type": "int"}, "gid": {"type": "int"}}
+    neighbour = {"vmid": {"type": "int", "required": True}, "name": {"type": "str", "default": ""}, "gpus": {"type": "raw"}}
+    neighbour |= {"share_gpus": {"type": "bool", "default": False}, "in_run": {"type": "bool", "default": True}}
     return {
         "vmid": {"type": "int", "required": True},
         "state": {"type": "str", "choices": ["present", "started", "stopped", "absent"], "default": "started"},
@@ -45,6 +48,8 @@ def argument_spec() -> dict[str, t.Any]:
         },
         "gpus": {"type": "raw"},
         "node_gpus": {"type": "list", "elements": "dict"},
+        "node_cards": {"type": "list", "elements": "dict", "default": []},
+        "neighbours": {"type": "list", "elements": "dict", "default": [], "options": neighbour},
         "device_mode": {"type": "str", "default": "0666"},
         "devices": {"type": "list", "elements": "dict", "options": device},
         "options": {"type": "dict", "default": {}},
@@ -82,6 +87,7 @@ def declared_from(params: t.Mapping[str, t.Any]) -> Declared:
         template=params["template"] or "",
         storage=params["storage"] or "",
         raw_lines=tuple(read_line(line) for line in params["raw_lines"]),
+        neighbours=tuple(Request(row["vmid"], row["name"], row["gpus"], row["share_gpus"], row["in_run"]) for row in params["neighbours"]),
     )
 
 

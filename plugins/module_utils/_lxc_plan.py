@@ -84,6 +84,7 @@ def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:
         changes.append(_fetch(volume, str(template_store["storage"])))
     notes.append(stores.check_space(root_store, float(declared.rootfs_gib or 0), int((stored or {}).get("size") or 0)))
     gpus = checks.choose_gpus(declared, facts)
+    notes += checks.gpu_notes(declared, facts)
     wanted = wanted_keys(declared, cfg.Config({}), gpus)
     devices = {key: value for key, value in wanted.items() if value is not None and cfg.kind_of(key) == "dev"}
     notes += checks.check_devices(devices, facts, declared.require_devices)
@@ -116,7 +117,7 @@ def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan
     stored = present.config.raw
     raw = split_raw(stored, facts.majors, not unprivileged) if gpus is not None else RawSplit((), stored)
     settings = cfg.differences(present.config, wanted_keys(declared, present.config, gpus))
-    notes = [checks.check_privilege(declared, present, adopted)]
+    notes = [checks.check_privilege(declared, present, adopted), *checks.gpu_notes(declared, facts), *checks.cover_notes(declared, facts, raw.kept)]
     after = lines_after(raw.kept, declared.raw_lines)
     folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, unprivileged, after)
     resize, size_notes = _resize(declared, present)

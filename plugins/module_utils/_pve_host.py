@@ -18,6 +18,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import ProcessFiles
+from ansible_collections.kpro.llm.plugins.module_utils._guest_files import guest_files, read_regular
 from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import HeldFolder, Refused
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_holders import GpuProcess, short_command, started_by_service
 from ansible_collections.kpro.llm.plugins.module_utils._mount_table import within
@@ -50,6 +51,11 @@ class Host:
 
     def _at(self, path: str) -> pathlib.Path:
         return self._root / path.lstrip("/")
+
+    @property
+    def root(self) -> pathlib.Path:
+        """Where the node's file tree begins."""
+        return self._root
 
     @property
     def node(self) -> str:
@@ -149,12 +155,11 @@ class Host:
 
     def guest_files(self, kind: str) -> dict[int, str]:
         """Return the configuration files of this node's containers (``lxc``) or VMs (``qemu-server``) by id."""
-        found = {}
-        for path in sorted((self._pve / kind).glob("*.conf")):
-            # A guest may move away between the listing and the reading.
-            with contextlib.suppress(FileNotFoundError):
-                found[int(path.stem)] = path.read_text(encoding="utf-8", errors="surrogateescape")
-        return found
+        return guest_files(self._root, kind)
+
+    def mappings_text(self) -> str:
+        """Return the cluster's resource mappings of PCI devices, empty if there are none."""
+        return read_regular(self._pve / "mapping/pci.cfg")
 
     def edit_config(self, vmid: int, digest: str, edit: t.Callable[[str], str]) -> None:
         """Rewrite a container's file under Proxmox's own lock, if it is still the one that was read.

@@ -57,7 +57,8 @@ def read_line(text: str) -> RawLine:
         reason = REASONS.get(line[0], "Proxmox does not accept this key and drops it at the next change")
         raise KproError(what, reason, "Take it out of raw_lines")
     if is_nvidia_line(line):
-        raise KproError(what, "NVIDIA devices are passed by dev[n], which looks up their numbers at each start", "Take it out of raw_lines and use gpus")
+        reason = "NVIDIA devices are passed by dev[n], which looks up their numbers at each start, and the driver's files are installed in the container"
+        raise KproError(what, reason, "Take it out of raw_lines and use gpus")
     return line
 
 

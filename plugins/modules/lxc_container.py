@@ -156,7 +156,8 @@ options:
   gpus:
     description:
       - GPUs of the container. V(all), a number, or a list of UUIDs, bus ids and indexes in order of the bus ids.
-      - A number takes GPUs that the container has already, then ones that no other guest has.
+      - A number takes GPUs that the container has already, then ones that no other guest has. A guest has a GPU by C(dev[n]), by a mount,
+        a device rule or an NVIDIA hook in raw lines, or by C(hostpci), literally or by a resource mapping; also while it is off.
       - NVIDIA devices of the container that are not needed for them are taken away. Without this option devices stay as they are.
     type: raw
   node_gpus:
@@ -165,8 +166,45 @@ options:
       - Without it O(gpus) has no effect yet (a check mode run on a node without a driver).
     type: list
     elements: dict
+  node_cards:
+    description:
+      - NVIDIA's cards on the node's PCI bus, as RV(kpro.llm.gpu_info#module:pci) reports them.
+      - For a check mode run before there is a driver, without O(node_gpus). What is asked for is checked against them.
+    type: list
+    elements: dict
+    default: []
+  neighbours:
+    description:
+      - The other containers of the same deployment on this node, and what each asks for. The GPUs are given out among all of them.
+        Lists come first, then what containers have already, then numbers in order of the ids.
+      - Whichever container the module treats, the answer is the same. One that can't be given what it asks for is refused, with the
+        names of those that have it.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      vmid:
+        description: Id of the container.
+        type: int
+        required: true
+      name:
+        description: Its name in messages.
+        type: str
+        default: ""
+      gpus:
+        description: What it asks for, as O(gpus).
+        type: raw
+      share_gpus:
+        description: Whether it consents to GPUs that others have too.
+        type: bool
+        default: false
+      in_run:
+        description: Whether this run treats it too, so that it gives up GPUs that it no longer asks for.
+        type: bool
+        default: true
   share_gpus:
-    description: Whether a GPU may be given to this container that another guest has too.
+    description:
+      - Whether a GPU may be given to this container that another guest has too. Of two containers of O(neighbours) both have to consent.
     type: bool
     default: false
   device_mode:
@@ -405,7 +443,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._lxc_container import Lxc
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_options import argument_spec, declared_from
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, Pvesh
-from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import read_gpus
+from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import read_cards, read_gpus
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
 from ansible_collections.kpro.llm.plugins.module_utils._pve_https import Login, PveHttps
 
@@ -416,20 +454,21 @@ def main_lxc_container(params: dict[str, t.Any], check_mode: bool) -> dict[str, 
     deadline_s = float(params["task_timeout_s"])
     rows = params["node_gpus"]
     gpus = None if rows is None else read_gpus(rows)
+    cards = read_cards(params["node_cards"])
     waits = Waits(deadline_s, params["shutdown_timeout_s"], float(params["ready_timeout_s"]))
     declared = declared_from(params)
     if params["api_host"]:
         if not params["node"]:
             raise KproError("option 'node'", "it is needed with api_host", "Name the node as Proxmox knows it")
         far: PveApi = PveHttps(Login.of(params), deadline_s=deadline_s, note=notes.append)
-        container = LxcContainer(declared, params["node"], far, gpus, waits=waits)
+        container = LxcContainer(declared, params["node"], far, gpus, waits=waits, cards=cards)
     else:
         host = Host()
         if not host.is_root:
             raise KproError("pvesh", "the module does not run as root", "Use a root login on the node, or become")
         command = Command()
         near = Pvesh(command, deadline_s=deadline_s, note=notes.append)
-        container = LxcContainer(declared, params["node"] or host.node, near, gpus, host, command, waits)
+        container = LxcContainer(declared, params["node"] or host.node, near, gpus, host, command, waits, cards)
     result = container.converge(check_mode, notes)
     chosen = {gpu["uuid"] for gpu in result["gpus"]}
     return {**result, "gpus": [row for row in rows or () if row["uuid"] in chosen]}

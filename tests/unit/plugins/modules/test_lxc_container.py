@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 import typing as t
 
 import pytest
@@ -223,6 +224,119 @@ def test_a_gpu_of_a_vm_is_refused(node: LxcNode) -> None:
 
 
 # --- drift and repair --------------------------------------------------------------------------------------------------
+
+
+HOOKED = "hostname: notes\nlxc.hook.mount: /usr/share/lxc/hooks/nvidia\nlxc.environment: NVIDIA_VISIBLE_DEVICES={}\n"
+MAPPED = "a6000\n\tmap id=10de:2230,node={},path=0000:41:00.0\n\tmap id=10de:2230,node=far,path=0000:c1:00.0\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "words"),
+    [
+        ("lxc", HOOKED.format("all"), "lxc.hook.mount with NVIDIA_VISIBLE_DEVICES=all"),
+        ("lxc", HOOKED.format("GPU-aaaa"), "NVIDIA_VISIBLE_DEVICES=GPU-aaaa"),
+        ("lxc", "hostname: notes\nlxc.include: /etc/lxc/gpu.conf\n", "lxc.hook.pre-mount with NVIDIA_VISIBLE_DEVICES=0"),
+        ("lxc", "hostname: notes\nlxc.cgroup2.devices.allow: c 195:0 rwm\n", "lxc.cgroup2.devices.allow"),
+        ("qemu-server", "name: notes\nonboot: 0\nhostpci0: mapping=a6000,pcie=1\n", "hostpci0"),
+        ("qemu-server", "name: notes\nhostpci1: 00:1f.3;41:00\n", "hostpci1"),
+        ("qemu-server", "name: notes\n[PENDING]\nhostpci0: mapping=a6000\n", "hostpci0 (pending)"),
+    ],
+)
+def test_a_gpu_that_another_guest_has_another_way(node: LxcNode, kind: str, content: str, words: str) -> None:
+    """T2-02, and a card that a VM has by a resource mapping."""
+    node.file("etc/pve/mapping/pci.cfg", MAPPED.format(node.name))
+    node.file("etc/lxc/gpu.conf", "lxc.hook.pre-mount = /usr/share/lxc/hooks/nvidia\nlxc.environment = NVIDIA_VISIBLE_DEVICES=0\n")
+    node.has(content, vmid=210, kind=kind)
+    who = f"{'VM' if kind == 'qemu-server' else 'container'} 210 (notes) by "
+    refused(node, "GPU-aaaa", f"given to {who}", words, gpus=["GPU-aaaa"])
+    refused(node, "2 GPUs", who, words, gpus=2)
+    if "=all" not in words:
+        assert node.deploy(check=True, gpus=1)["gpus"][0]["uuid"] == "GPU-bbbb"
+    assert node.deploy(check=True, gpus=["GPU-aaaa"], share_gpus=True)["gpus"][0]["uuid"] == "GPU-aaaa"
+
+
+def test_files_that_nobody_can_read_as_a_guest_claim_nothing(node: LxcNode) -> None:
+    """What is no regular file would block the reader, and what has no number is no guest."""
+    os.mkfifo(node.root / "srv/fifo")
+    node.has("hostname: a\nlxc.include: /srv/fifo\nlxc.mount.fstab: /dev/zero\n", vmid=211)
+    node.device("dev/zero", 1, 5)
+    node.file("etc/pve/lxc/copy-of-212.conf", "dev0: /dev/nvidia0\n")
+    node.file("etc/pve/lxc/213.conf", "\0\udcff".encode("utf-8", "surrogatepass").decode("latin-1") + "hostpci0 dev0: lxc.mount.entry")
+    (node.root / "etc/pve/mapping").mkdir()
+    os.mkfifo(node.root / "etc/pve/mapping/pci.cfg")
+    assert node.deploy(check=True)["gpus"][0]["uuid"] == "GPU-aaaa"
+
+
+def neighbour(vmid: int, gpus: t.Any, name: str = "other", **more: t.Any) -> list[dict[str, t.Any]]:
+    return [{"vmid": vmid, "name": name, "gpus": gpus, **more}]
+
+
+def test_two_containers_that_ask_for_one_gpu_each_get_different_ones(node: LxcNode) -> None:
+    second = {"vmid": 130, "hostname": "second", "network": {"bridge": "vmbr0", "ip": "10.77.0.130/24"}, "neighbours": neighbour(129, 1)}
+    foretold = [node.deploy(check=True, neighbours=neighbour(130, 1)), node.deploy(check=True, **second)]
+    assert [answer["gpus"][0]["uuid"] for answer in foretold] == ["GPU-aaaa", "GPU-bbbb"]
+    # The second one first: it takes what is its own all the same.
+    done = [node.deploy(**second), node.deploy(neighbours=neighbour(130, 1))]
+    assert [answer["gpus"][0]["uuid"] for answer in done] == ["GPU-bbbb", "GPU-aaaa"], done
+    assert "dev0: /dev/nvidia1" in node.config(130) and "dev0: /dev/nvidia0" in node.config(129)
+    assert [node.deploy(**second)["plan"], node.deploy(neighbours=neighbour(130, 1))["plan"]] == [[], []]
+
+
+def test_two_of_ours_that_have_one_gpu_are_put_apart(node: LxcNode) -> None:
+    """What earlier versions made, and what they then refused for ever."""
+    for vmid in (129, 130):
+        node.has(OURS.replace("129", str(vmid)) + NVIDIA, vmid=vmid)
+    same = {"mounts": None, "network": None, "state": "present", "features": None}
+    assert node.deploy(neighbours=neighbour(130, 1), **same)["gpus"][0]["uuid"] == "GPU-aaaa"
+    moved = node.deploy(vmid=130, neighbours=neighbour(129, 1), **same)
+    assert moved["gpus"][0]["uuid"] == "GPU-bbbb" and "dev0: /dev/nvidia1" in node.config(130), moved
+
+
+def test_a_conflict_between_two_of_ours_has_both_names(node: LxcNode) -> None:
+    refused(node, "container 129", "given to container 130 (other), which asks for it too", "for both", gpus=[0], neighbours=neighbour(130, ["GPU-aaaa"]))
+    refused(node, "container 129", "container 128 (other)", gpus=2, neighbours=neighbour(128, 1))
+    shared = node.deploy(check=True, gpus=[0], share_gpus=True, neighbours=neighbour(130, [0], share_gpus=True))
+    assert shared["gpus"][0]["uuid"] == "GPU-aaaa"
+    node.has(OURS.replace("129", "130") + NVIDIA, vmid=130)
+    refused(node, "container 130 (other) still has it", "--limit", gpus=[0], neighbours=neighbour(130, [1], in_run=False))
+
+
+def test_before_there_is_a_driver_the_bus_shows_what_can_be_given(node: LxcNode) -> None:
+    cards = [{"bus_id": "0000:c1:00.0", "driver": None}, {"bus_id": "0000:41:00.0", "driver": "nouveau"}]
+    bare = {"check": True, "node_gpus": None, "node_cards": cards, "require_devices": False}
+    answer = node.deploy(**bare, neighbours=neighbour(128, 1))
+    assert "container 129 will get GPU 0000:c1:00.0" in answer["notes"] and answer["gpus"] == []
+    refused(node, "2 GPUs", "0000:41:00.0 to container 128 (other)", gpus=2, neighbours=neighbour(128, 1), **bare)
+
+
+def test_two_runs_at_once_that_know_nothing_of_each_other(node: LxcNode) -> None:
+    """The container that is being made shows no device yet, and so the second controller would take the same one."""
+    node.faults(slow_unpack_s=4)
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(int(bool(node.deploy().get("failed"))))
+        finally:
+            os._exit(9)
+    record = node.root / "run/kpro-llm/gpus/129"
+    while not record.exists() or not (node.root / "etc/pve/lxc/129.conf").exists():
+        time.sleep(0.02)
+    assert "dev0" not in node.config(129)
+    node.faults()
+    second = node.deploy(vmid=130, hostname="second", network={"bridge": "vmbr0", "ip": "10.77.0.130/24"})
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert "dev0: /dev/nvidia0" in node.config(129) and "dev0: /dev/nvidia1" in node.config(130), second
+    assert not list((node.root / "run/kpro-llm/gpus").glob("1*"))
+
+
+def test_what_a_dead_run_reserved_counts_only_while_its_creation_goes_on(node: LxcNode) -> None:
+    node.file("run/kpro-llm/gpus/131", '{"vmid": 131, "name": "cut-off", "minors": [0]}')
+    node.file("run/kpro-llm/gpus/132", "[")
+    assert node.deploy(check=True)["gpus"][0]["uuid"] == "GPU-aaaa"
+    node.has("lock: create\n", vmid=131)
+    node.has("lock: create\n", vmid=132)
+    assert node.deploy(check=True)["gpus"][0]["uuid"] == "GPU-bbbb"
+    refused(node, "container 131 (cut-off) by a deployment that is under way", gpus=["GPU-aaaa"])
 
 
 def test_what_was_changed_by_hand_is_put_right_while_it_runs(node: LxcNode) -> None:
@@ -558,6 +672,31 @@ def test_the_mount_hook_of_a_privileged_container_goes(node: LxcNode) -> None:
     result = as_foretold(node, unprivileged=False)
     assert any("hook" in sentence and "privileged" in sentence for sentence in result["plan"])
     assert "hook" not in node.config()
+
+
+def test_driver_files_of_the_node_and_the_hook_s_variables_go(node: LxcNode) -> None:
+    """T2-01, and what T2-02 left behind."""
+    raw = [
+        "lxc.mount.entry: /usr/bin/nvidia-smi usr/bin/nvidia-smi none bind,ro,create=file 0 0",
+        "lxc.mount.entry: /usr/lib/x86_64-linux-gnu/libcuda.so.580.126 usr/lib/x86_64-linux-gnu/libcuda.so.1 none bind,ro,create=file 0 0",
+        "lxc.hook.pre-start: /root/nvidia-nodes.sh",
+        "lxc.environment: NVIDIA_VISIBLE_DEVICES=all",
+        "lxc.environment.runtime: NVIDIA_DRIVER_CAPABILITIES=all",
+    ]
+    kept = ["lxc.environment: KEPT=1", "lxc.mount.entry: /srv/x srv/x none bind 0 0", "lxc.hook.post-stop: /root/nvidia-told.sh"]
+    node.has(OURS.replace("tags: kpro-llm\n", "") + "".join(f"{line}\n" for line in (*raw, *kept)))
+    foretold = node.deploy(check=True, adopt=True)
+    assert "over the container's own, and the container can't start after the next change of the driver" in " ".join(foretold["plan"])
+    done = as_foretold(node, adopt=True)
+    assert sum(line in " ".join(done["plan"]) for line in raw) == len(raw)
+    assert all(line not in node.config() for line in raw) and all(line in node.config() for line in kept)
+
+
+def test_what_covers_the_places_of_ours_is_told(node: LxcNode) -> None:
+    node.file("etc/lxc/gpu.conf", "lxc.mount.entry = /usr/lib/x86_64-linux-gnu/libcuda.so.1 usr/lib/x86_64-linux-gnu/libcuda.so.1 none bind 0 0\n")
+    node.has(OURS + NVIDIA + "lxc.mount.entry: /usr/bin usr/bin none bind,ro 0 0\nlxc.include: /etc/lxc/gpu.conf\n")
+    notes = " ".join(node.deploy(check=True)["notes"])
+    assert "covers /usr/bin with /usr/bin" in notes and "(lxc.include) mounts /usr/lib/x86_64-linux-gnu/libcuda.so.1" in notes
 
 
 def test_our_own_container_of_the_other_privilege_level_is_an_error(node: LxcNode) -> None:
