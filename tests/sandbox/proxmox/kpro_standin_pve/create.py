@@ -113,14 +113,17 @@ def _fill(node: Node, vmid: str, config: Config, rootfs: str, archive: str, task
             task.log("mounting container failed")
             raise failed(f"directory '{volume}' does not exist")
     root = storage.rootfs_folder(node, values["rootfs"])
-    _unpack(node, vmid, config, request["ostemplate"], archive, root, task)
-    _detect(config, root, task)
-    _keys(root, values.get("hostname", ""), task, normalise.flag(values, "unprivileged"))
-    if keys := request.get("ssh-public-keys"):
-        _authorize(root, keys, normalise.flag(values, "unprivileged"))
+    with node.driver.mounted(node, vmid, root):
+        _unpack(node, vmid, config, request["ostemplate"], archive, root, task)
+        _detect(config, root, task)
+        # As in Proxmox: from here on the configuration has all that was asked for, and no lock any more.
+        store.save(node, vmid, config)
+        _keys(root, values.get("hostname", ""), task, normalise.flag(values, "unprivileged"))
+        if keys := request.get("ssh-public-keys"):
+            _authorize(root, keys, normalise.flag(values, "unprivileged"))
     guest_files.write_all(node, vmid, config, root)
+    # What the runtime reads is written by the first start: a bridge that is not there fails only then.
     store.save(node, vmid, config)
-    node.driver.write_runtime_config(node, vmid, config)
 
 
 def _allocate(node: Node, vmid: str, config: Config, rootfs: str, task: Task, made: list[str]) -> None:

@@ -33,12 +33,12 @@ GPUS = [
 NVIDIA_NODES = {"nvidia0": (195, 0), "nvidia1": (195, 1), "nvidiactl": (195, 255), "nvidia-uvm": (510, 0), "nvidia-uvm-tools": (510, 1)}
 
 # The program on PATH hands its arguments to the process of lxc_standin.py.
-PVESH = """#!{python} -SEI
+PROGRAM = """#!{python} -SEI
 import json, socket, sys
 with socket.socket(socket.AF_UNIX) as wire:
     wire.connect({address!r})
     with wire.makefile("rw", encoding="utf-8") as talk:
-        talk.write(json.dumps([{root!r}, sys.argv[1:]]) + "\\n")
+        talk.write(json.dumps([{root!r}, {name!r}, sys.argv[1:]]) + "\\n")
         talk.flush()
         code, stdout, stderr = json.loads(talk.readline())
 sys.stdout.write(stdout)
@@ -97,11 +97,11 @@ class LxcNode:
         (pve / "storage.cfg").write_text((STAND_IN / "storage.cfg").read_text(encoding="utf-8"), encoding="utf-8")
         self.file(f"var/lib/vz/template/cache/{TEMPLATE}", "archive")
         self.file("proc/devices", "Character devices:\n195 nvidia\n510 nvidia-uvm\n\nBlock devices:\n  8 sd\n")
-        self._program("pvesh", PVESH.format(python=sys.executable, address=address, root=str(root)))
+        for name in ("pvesh", "pct", "pvesm", "pveam"):
+            self._program(name, PROGRAM.format(python=sys.executable, address=address, root=str(root), name=name))
         self.faults()
         self.release("13")
         self._program("lxc-attach", ATTACH.format(root=root))
-        self._program("pveam", "#!/bin/sh\necho 'update failed - see /var/log/pveam.log for details'\n")
         monkeypatch.setenv("PATH", f"{root / 'bin'}:/usr/bin:/bin")
         monkeypatch.setattr(lxc_container, "Host", functools.partial(Host, root))
         for device, numbers in NVIDIA_NODES.items():
