@@ -151,6 +151,24 @@ def get_volume(request: Request) -> dict[str, Any]:
     return {"path": path, "size": -(-found.st_size // 512) * 512, "used": found.st_blocks * 512, "format": "raw"}
 
 
+@route("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}")
+def delete_volume(request: Request) -> Outcome:
+    """Remove a volume of a container; one that is mounted is busy."""
+    node, volid = request.node, request["volume"]
+    if ":" not in volid:
+        volid = f"{request['storage']}:{volid}"
+    if storage.content_of(volid) != "rootdir":
+        raise failed("the stand-in frees volumes of containers only")
+
+    def work(task: Task, at: Node) -> None:
+        if not at.path(storage.volume_path(at, volid)).exists():
+            raise failed(f"volume '{volid}' does not exist")
+        storage.free(at, volid)
+        task.log(f"Removed volume '{volid}'")
+
+    return request.task("imgdel", work)
+
+
 @route("GET", "/storage")
 def get_storage_config(request: Request) -> list[dict[str, Any]]:
     """Return the storages as declared."""
@@ -204,7 +222,10 @@ def tell_of_absent_index(node: Node) -> None:
 def get_aplinfo(request: Request) -> list[dict[str, Any]]:
     """Return the templates that can be fetched."""
     tell_of_absent_index(request.node)
-    return [{"template": name, **{key: text for key, text in entry.items() if key not in ("source", "seconds")}} for name, entry in sorted(template_index(request.node).items())]
+    return [
+        {"template": name, **{key: text for key, text in entry.items() if key not in ("source", "seconds")}}
+        for name, entry in sorted(template_index(request.node).items())
+    ]
 
 
 @route("POST", "/nodes/{node}/aplinfo")

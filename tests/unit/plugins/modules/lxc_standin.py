@@ -153,7 +153,6 @@ class Talk(socketserver.StreamRequestHandler):
             code = node.run(argv) if program == "pvesh" else node.other(program, argv)
         self.wfile.write((json.dumps([code, out.getvalue(), err.getvalue()]) + "\n").encode())
 
-
     def _die_with_the_caller(self) -> None:
         """Wait for the end of the program that asked; what it had started goes on without it, or not."""
         with contextlib.suppress(OSError):
