@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import stat
 import subprocess
 import sys
@@ -177,6 +178,21 @@ class LxcNode:
         index.rename(self.root / "index")
         assert content
         self._program("pveam", f'#!/bin/sh\n[ "$1" = update ] && cp "{self.root}/index" "{index}"\n')
+
+    def pct(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Run a command line of the node as a person would."""
+        return subprocess.run(line, shell=True, capture_output=True, text=True, check=False, cwd=self.root)
+
+    def kill_calls(self, *words: str) -> int:
+        """Kill, as the kernel would, the processes of pvesh on this node that have these words; return how many."""
+        killed = 0
+        for process in filter(str.isdecimal, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                argv = pathlib.Path("/proc", process, "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+                if str(self.root / "bin/pvesh") in argv and all(word in argv for word in words):
+                    os.kill(int(process), signal.SIGKILL)
+                    killed += 1
+        return killed
 
     def is_running(self, vmid: int = 129) -> bool:
         """Tell whether a container runs."""

@@ -12,6 +12,7 @@ calls of ``pvesh`` are noted in its file ``calls``, those of the others in ``com
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -26,7 +27,7 @@ import typing as t
 
 sys.path.insert(0, sys.argv[2])
 
-from kpro_standin_pve import cli_options, cli_pct, cli_pvesh, cli_small, devices, driver, lxc_config, normalise
+from kpro_standin_pve import api, cli_options, cli_pct, cli_pvesh, cli_small, devices, driver, lxc_config, normalise, schema
 from kpro_standin_pve.errors import failed
 from kpro_standin_pve.node import Node
 
@@ -182,4 +183,8 @@ def serve_https(root: pathlib.Path) -> None:
 if __name__ == "__main__":
     if os.path.isdir(sys.argv[1]):
         serve_https(pathlib.Path(sys.argv[1]))
+    # Loaded once, not in each process that answers a call.
+    for module in {name for _path, names in api.MODULES for name in names.split()}:
+        importlib.import_module(f"kpro_standin_pve.{module}")
+    schema.load()
     Server(sys.argv[1], Talk).serve_forever()
