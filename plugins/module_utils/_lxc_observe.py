@@ -33,6 +33,19 @@ PVEAM_LOG = "/var/log/pveam.log"
 BUSY_LOCKS = {"create": "creation", "destroyed": "removal", "migrate": "migration"}
 
 
+def volumes_of(api: PveApi, node: str, vmid: int, with_shared: bool = True) -> tuple[str, ...]:
+    """Return the volumes that carry a container's id on the storages of a node.
+
+    :param with_shared: whether storages that other nodes have too are looked at.
+    :raises PveError: if a storage that is there can't be looked at.
+    """
+    rows = api.get(f"/nodes/{node}/storage") or ()
+    names = [str(row["storage"]) for row in rows if stores.may_hold_volumes(row) and (with_shared or not int(row.get("shared") or 0))]
+    answers = api.get_all([(f"/nodes/{node}/storage/{name}/content", {"vmid": vmid}) for name in names])
+    found = (row for answer in answers for row in good(answer) or () if row.get("content") in ("rootdir", "images"))
+    return tuple(sorted({str(row["volid"]) for row in found}))
+
+
 class Observer:
     """Observes one container on one node.
 
@@ -111,11 +124,7 @@ class Observer:
 
         :raises PveError: if a storage that is there can't be looked at.
         """
-        rows = self._api.get(f"/nodes/{self._node}/storage") or ()
-        names = [str(row["storage"]) for row in rows if stores.may_hold_volumes(row)]
-        answers = self._api.get_all([(f"/nodes/{self._node}/storage/{name}/content", {"vmid": vmid}) for name in names])
-        found = (row for answer in answers for row in good(answer) or () if row.get("content") in ("rootdir", "images"))
-        return tuple(sorted({str(row["volid"]) for row in found}))
+        return volumes_of(self._api, self._node, vmid)
 
     def check_permissions(self) -> None:
         """Stop if the login may do nothing; Proxmox answers it with empty lists, not with an error.

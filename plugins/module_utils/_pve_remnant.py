@@ -69,7 +69,7 @@ def doubt_of(record: Record | None, vmid: int, node: str, lock: str, history: t.
         return f"this node has no record of a {noun} that we began and that did not end"
     if written_s < record.began_s - CLOCK_S:
         return f"it is older than the {noun} that we have a record of"
-    later = [row for row in history if row.get("type") in MAKES_OR_REMOVES and float(row.get("starttime") or 0) >= record.began_s - CLOCK_S]
+    later = [row for row in history if row.get("type") in MAKES_OR_REMOVES and int(row.get("starttime") or 0) >= int(record.began_s)]
     if record.upid:
         others = [row for row in later if row.get("upid") != record.upid]
     else:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import typing as t
 
@@ -34,12 +35,23 @@ class Tasks:
         self._calls = calls
         self._limit = limit
 
-    def run(self, what: str, path: str, params: Params, *, verb: str = "create", tries: int = LOCK_TRIES, details: Params | None = None) -> str:
+    def run(
+        self,
+        what: str,
+        path: str,
+        params: Params,
+        *,
+        verb: str = "create",
+        tries: int = LOCK_TRIES,
+        details: Params | None = None,
+        settle: bool = True,
+    ) -> str:
         """Start a task, wait for its end and return its name; a busy configuration is tried again.
 
         :param what: the work in words, for messages ("start of container 129").
         :param verb: ``create``, ``set`` or ``delete``, as ``pvesh`` has them.
         :param details: what a later run has to know of the work, for its record.
+        :param settle: whether the work is done with its task; else whoever asked writes that down.
         :raises KproError: if it is not started, fails (with the end of its log), or has no end in time.
         """
         name = work_of(verb, path, params).name
@@ -52,15 +64,24 @@ class Tasks:
                     continue
                 raise
             except PveTimeout as error:
-                upid = str(error.details.get("upid") or "") or self.running(work_of(verb, path, params).vmid)
+                upid = str(error.details.get("upid") or "") or self._name(name, params, verb, path)
                 raise self.unfinished(what, upid) from error
             if end.good:
-                self.settle(name)
+                if settle:
+                    self.settle(name)
                 return upid
             if attempt < tries and text.is_lock_timeout(end.exitstatus):
                 continue
             raise self._failed(what, end)
         raise AssertionError("the loop ends by return or raise")
+
+    def _name(self, name: str, params: Params, verb: str, path: str) -> str:
+        """Look up the name of a task that goes on, and write it down."""
+        upid = self.running(work_of(verb, path, params).vmid)
+        record = self.record(name)
+        if upid and record and self._calls:
+            self._calls.note(dataclasses.replace(record, upid=upid))
+        return upid
 
     def follow(self, what: str, upid: str) -> text.TaskEnd:
         """Wait for the end of a task.

@@ -154,7 +154,7 @@ def get_volume(request: Request) -> dict[str, Any]:
 @route("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}")
 def delete_volume(request: Request) -> Outcome:
     """Remove a volume of a container; one that is mounted is busy."""
-    node, volid = request.node, request["volume"]
+    volid = request["volume"]
     if ":" not in volid:
         volid = f"{request['storage']}:{volid}"
     if storage.content_of(volid) != "rootdir":

@@ -9,17 +9,15 @@ Labelled stand-in: a volume is always a folder, whatever the storage's type says
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import bad_parameters, failed
 from .formats import CONTENT_TYPES
-from .node import SETTINGS, Node
+from .node import Node
 
 ARCHIVES = {".tar.zst": "tzst", ".tar.gz": "tgz", ".tar.xz": "txz", ".tar.bz2": "tbz2"}
 GIB = 1024**3
@@ -151,7 +149,7 @@ def free(node: Node, volid: str) -> None:
     folder = node.path(volume_path(node, volid))
     if folder.exists() and _is_mounted(node, volid):
         raise failed(f"zfs error: cannot destroy '{volid.replace(':', '/')}': dataset is busy")
-    time.sleep(_settings(node).get("free_s", 0))
+    node.pause("free_s")
     shutil.rmtree(folder, ignore_errors=True)
     (folder.parent / f"{SIZE_FILE}-{folder.name}").unlink(missing_ok=True)
     if folder.parent.parent.name == "images":
@@ -227,15 +225,6 @@ def contents(node: Node, storage: Storage, content: str | None, vmid: str | None
         raise bad_parameters({"content": f"invalid format - invalid content type '{content}'\n"})
     found = _disks(node, storage) + _templates(node, storage)
     return [volume for volume in found if (content is None or volume.content == content) and (vmid is None or str(volume.vmid) == vmid)]
-
-
-def _settings(node: Node) -> dict[str, float]:
-    """Return the node's settings; ``free_s`` says how long the removal of a volume takes."""
-    try:
-        found: dict[str, float] = json.loads(node.path(SETTINGS).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    return found
 
 
 def _is_mounted(node: Node, volid: str) -> bool:

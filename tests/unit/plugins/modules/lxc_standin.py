@@ -86,8 +86,9 @@ class Remembering:
     def unpack(self, archive: pathlib.Path, rootfs: pathlib.Path, _vmid: str, _shifted: bool, log: t.Callable[[str], None]) -> None:
         time.sleep(self._faults().get("slow_unpack_s", 0))
         log("Total bytes read: 1024")
-        time.sleep(self._faults().get("slow_keys_s", 0))
-        (rootfs / "etc").mkdir()
+        if self._faults().get("has_ssh"):
+            (rootfs / "etc/ssh").mkdir(parents=True)
+        (rootfs / "etc").mkdir(exist_ok=True)
         (rootfs / "etc/os-release").write_text("ID=debian\n", encoding="ascii")
 
     def forget(self, node: t.Any, vmid: str) -> None:
