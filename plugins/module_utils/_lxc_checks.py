@@ -58,6 +58,20 @@ def _grant(declared: Declared, facts: Facts) -> Grant | None:
     return give_out((own, *others), gpus, guests)[declared.vmid]
 
 
+def check_half_made(declared: Declared, present: Present, node: str) -> None:
+    """Stop if a creation or removal was cut off that was more than begun (a restore over a container, say): nobody else's to judge.
+
+    :raises KproError: naming the lock; taking it over is not offered.
+    """
+    if present.lock in ("create", "destroyed"):
+        raise KproError(
+            f"{declared.name} on {node}",
+            f"CT is locked ({present.lock}), and no task works on it: a restore, creation or removal was cut off, and its configuration has more than the lock",
+            f"Look what it is ('pct config {declared.vmid}'); 'pct unlock {declared.vmid}' keeps it, "
+            f"after that 'pct destroy {declared.vmid} --purge 1' removes it with the volumes that it names",
+        )
+
+
 def check_owner(declared: Declared, present: Present) -> bool:
     """Return True if the container is to be taken over, False if it is ours already.
 

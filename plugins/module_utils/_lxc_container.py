@@ -22,8 +22,12 @@ from ansible_collections.kpro.llm.plugins.module_utils._lxc_observe import Obser
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_plan import LxcPlan, make_plan
 from ansible_collections.kpro.llm.plugins.module_utils._node_reservations import Reservation, Reservations
 from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi
+from ansible_collections.kpro.llm.plugins.module_utils._pve_calls import Calls
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
 from ansible_collections.kpro.llm.plugins.module_utils._pve_tasks import Tasks
+from ansible_collections.kpro.llm.plugins.module_utils._pve_text import TaskEnd
+
+SETTLE_TRIES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +46,7 @@ class LxcContainer:
     :param host: the node's files; None if this process is not on the node.
     :param command: runs programs on the node; None likewise.
     :param cards: what the node's PCI bus shows, for foreseeing while the GPUs are not known.
+    :param calls: the calls that were made on the node, with their records; None likewise.
     """
 
     def __init__(
@@ -54,13 +59,14 @@ class LxcContainer:
         command: Command | None = None,
         waits: Waits = Waits(),
         cards: tuple[gpu_rules.Gpu, ...] = (),
+        calls: Calls | None = None,
     ) -> None:
         self._declared = declared
         self._api = api
         self._node = node
-        self._observer = Observer(api, node, host, gpus, command, cards)
-        self._tasks = Tasks(api, node, waits.task_s)
-        self._applier = Applier(declared.vmid, node, api, self._tasks, self._observer, host, waits.shutdown_s)
+        self._tasks = Tasks(api, node, waits.task_s, calls)
+        self._observer = Observer(api, node, host, gpus, command, cards, self._tasks)
+        self._applier = Applier(declared.vmid, node, api, self._tasks, self._observer, host, waits.shutdown_s, command, declared.restart)
         self._host = host
         self._on_node = host is not None
         self._command = command
@@ -74,12 +80,14 @@ class LxcContainer:
         """
         check_declared(self._declared)
         facts = self._settled_facts(check_mode)
+        notes = (*notes, *self._cut_off_creation(facts, check_mode))
         plan = make_plan(self._declared, facts)
         self._check_way(plan, facts)
         if plan.changes and not check_mode:
             with self._cards_given(plan, facts) as plan:
                 self._applier.apply(plan.changes)
                 facts = self._verified()
+            plan = dataclasses.replace(plan, changes=(*plan.changes, *self._applier.added))
         address = self._declared_address(facts) if check_mode and plan.changes else self._wait_until_usable(facts)
         return self._result(plan, facts, address, (*notes, *self._applier.notes))
 
@@ -114,16 +122,38 @@ class LxcContainer:
             rights.check_place(change.sentence for change in plan.changes if change.action[0] in rights.NODE_ONLY)
 
     def _settled_facts(self, check_mode: bool) -> Facts:
-        """Observe; a creation that still runs (a run that was cut off) is waited for first."""
+        """Observe; what still works on the container (for a run that was cut off, or for somebody else) is waited for first."""
         self._observer.check_permissions()
-        facts = self._observer.facts(self._declared)
-        if facts.present is None or facts.present.lock != "create" or check_mode:
-            return facts
-        upid = self._tasks.running(self._declared.vmid)
-        if upid:
-            self._tasks.follow(f"creation of {self._declared.name}", upid)
+        if not check_mode:
+            self._tasks.await_earlier(self._declared.vmid)
+        for _attempt in range(SETTLE_TRIES):
             facts = self._observer.facts(self._declared)
-        return facts
+            if check_mode or facts.work is None:
+                return facts
+            if facts.work.upid:
+                self._tasks.follow(facts.work.words, facts.work.upid)
+            self._tasks.await_earlier(self._declared.vmid)
+        raise KproError(self._declared.name, "one task after the other works on it", "Wait until nobody else works on it, then run again")
+
+    def _cut_off_creation(self, facts: Facts, check_mode: bool) -> list[str]:
+        """Return a sentence if our creation of the container was cut off after its files were there, which Proxmox doesn't show."""
+        name = f"create-{self._declared.vmid}"
+        record = self._tasks.record(name)
+        if record is None or record.ended or facts.present is None or facts.work is not None:
+            return []
+        rows = [row for row in self._tasks.history(self._declared.vmid) if row.get("type") == "vzcreate"]
+        good = bool(rows) and TaskEnd("", str(rows[0].get("status") or "")).good
+        ours = not rows or not record.upid or rows[0].get("upid") == record.upid
+        if not check_mode:
+            if not good and ours and not facts.present.running:
+                self._applier.unmount()
+            self._tasks.settle(name)
+        if good or not ours:
+            return []
+        return [
+            f"The creation of {self._declared.name} was cut off after its files were unpacked, and is completed now. Proxmox may not have made its SSH"
+            f" host keys: once it runs, 'pct exec {self._declared.vmid} -- ssh-keygen -A' makes those that are missing"
+        ]
 
     def _verified(self) -> Facts:
         facts = self._observer.facts(self._declared)

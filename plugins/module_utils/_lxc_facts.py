@@ -13,6 +13,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._lxc_holders import GpuPr
 from ansible_collections.kpro.llm.plugins.module_utils._pve_config import Config
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import FileState
+from ansible_collections.kpro.llm.plugins.module_utils._pve_remnant import Remnant
 from ansible_collections.kpro.llm.plugins.module_utils._pve_stores import Rows
 
 
@@ -49,11 +50,26 @@ class Elsewhere:
 
 
 @dataclasses.dataclass(frozen=True)
+class Work:
+    """A task that works on the container now, begun by an earlier run or by somebody else.
+
+    :param words: what it does, for example ``creation of container 129``.
+    :param upid: its name, empty while it has none.
+    """
+
+    words: str
+    upid: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Facts:
     """One observation; what could not or need not be looked at is None.
 
     :param present: the container, if it is on this node.
     :param elsewhere: the guest with its id, if it is not.
+    :param work: what works on the container now; what it will be is known after that only.
+    :param remnant: what is left of a creation or removal that was cut off; ``present`` is None then.
+    :param login: who asks, if lists may be filtered by what they may see; empty for root@pam.
     :param gpus: the node's GPUs; None if they are not known yet (check mode before the driver is installed).
     :param cards: what the PCI bus shows, for foreseeing where the GPUs are not known yet.
     :param guests: the guests of the node, the container itself included.
@@ -66,12 +82,17 @@ class Facts:
     :param storages: storages of the node (only if a container is to be made).
     :param stored: templates on the template storage (likewise).
     :param offered: templates that Proxmox offers for download (only if the wanted one is missing).
+    :param index_failure: why Proxmox's index of templates could not be fetched, empty if it was not tried or could be.
+    :param download: the name of a task that fetches the wanted template now.
     """
 
     node: str
     pve_major: int = 9
     present: Present | None = None
     elsewhere: Elsewhere | None = None
+    work: Work | None = None
+    remnant: Remnant | None = None
+    login: str = ""
     gpus: tuple[Gpu, ...] | None = None
     cards: tuple[Gpu, ...] = ()
     guests: tuple[Guest, ...] = ()
@@ -84,3 +105,5 @@ class Facts:
     storages: Rows = ()
     stored: Rows = ()
     offered: Rows = ()
+    index_failure: str = ""
+    download: Work | None = None

@@ -15,15 +15,17 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _lxc_checks as checks
 from ansible_collections.kpro.llm.plugins.module_utils import _lxc_holders as holding
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
+from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_stores as stores
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared, create_parameters, size_gib, wanted_keys
-from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Facts, Present
+from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Facts, Present, Work
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, device_path
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import root_ids
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import RawLine, RawSplit, split_raw
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw_wanted import edit_for, lines_after
+from ansible_collections.kpro.llm.plugins.module_utils._pve_remnant import Remnant, refusal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +49,34 @@ def make_plan(declared: Declared, facts: Facts) -> LxcPlan:
 
     :raises KproError: on anything that has to be settled by a person; nothing has been changed then.
     """
+    if facts.work is not None:
+        return _plan_wait(declared, facts, facts.work)
+    if facts.remnant is not None:
+        return _plan_remnant(declared, facts, facts.remnant)
     if facts.present is not None:
         return _plan_present(declared, facts, facts.present)
     if facts.elsewhere is not None:
         return _plan_elsewhere(declared, facts)
     return LxcPlan() if declared.state == "absent" else _plan_new(declared, facts)
+
+
+def _plan_wait(declared: Declared, facts: Facts, work: Work) -> LxcPlan:
+    """Return the plan of a look at a container on which something works: what it is can be judged after that only."""
+    being = {"creation": "is being created", "removal": "is being removed", "migration": "is being moved"}
+    state = being.get(work.words.split()[0], f"is being worked on ({work.words})")
+    sentence = f"Wait until the {work.words} has ended{f' (task {work.upid})' if work.upid else ''}: it {state} now"
+    gpus = checks.choose_gpus(declared, facts) if declared.state != "absent" else None
+    return LxcPlan((Change(sentence, state, "as it will be", ("wait",)),), ("What else has to change is known after that",), gpus)
+
+
+def _plan_remnant(declared: Declared, facts: Facts, remnant: Remnant) -> LxcPlan:
+    if not remnant.ours:
+        raise refusal(remnant)
+    clean = Change(remnant.sentence, f"lock: {remnant.lock}", None, ("remnant", remnant))
+    if declared.state == "absent":
+        return LxcPlan((clean,))
+    plan = _plan_new(declared, facts)
+    return dataclasses.replace(plan, changes=(clean, *plan.changes))
 
 
 def _plan_elsewhere(declared: Declared, facts: Facts) -> LxcPlan:
@@ -76,12 +101,13 @@ def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:
     changes: list[Change] = []
     notes: list[str] = []
     volume = stores.template_volume(declared.template, declared.template_storage)
-    template_store = stores.check_storage(volume.split(":")[0], "vztmpl", facts.storages)
-    root_store = stores.check_storage(declared.storage, "rootdir", facts.storages)
+    template_store = stores.check_storage(volume.split(":")[0], "vztmpl", facts.storages, facts.login)
+    root_store = stores.check_storage(declared.storage, "rootdir", facts.storages, facts.login)
     stored = next((row for row in facts.stored if row.get("volid") == volume), None)
     if stored is None:
-        stores.check_offer(volume, facts.stored, facts.offered)
-        changes.append(_fetch(volume, str(template_store["storage"])))
+        if facts.download is None:
+            stores.check_offer(volume, facts.stored, facts.offered, facts.index_failure)
+        changes.append(_fetch(volume, str(template_store["storage"]), facts.download))
     notes.append(stores.check_space(root_store, float(declared.rootfs_gib or 0), int((stored or {}).get("size") or 0)))
     gpus = checks.choose_gpus(declared, facts)
     notes += checks.gpu_notes(declared, facts)
@@ -109,6 +135,7 @@ def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:
 
 
 def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan:
+    checks.check_half_made(declared, present, facts.node)
     adopted = checks.check_owner(declared, present)
     if declared.state == "absent":
         return _plan_removal(declared, present)
@@ -192,7 +219,28 @@ def _waiting(declared: Declared, facts: Facts, present: Present, settings: t.Seq
     pending = {key: None for key in present.active.keys if key not in present.config.keys and cfg.kind_of(key) in kinds}
     after = {**pending, **managed, **{setting.key: setting.after for setting in settings}}
     late = (key for key, value in after.items() if cfg.needs_restart(key, present.active.keys.get(key), value, facts.pve_major))
-    return tuple(sorted(late))
+    return tuple(sorted(key for key in late if not _only_foreign(declared, key, present.active.keys.get(key), after[key])))
+
+
+def _only_foreign(declared: Declared, key: str, running: str | None, after: str | None) -> bool:
+    """Tell whether all that waits in a key is parts of it that nobody declared (a feature set by hand): no affair of this play."""
+    if running is None or after is None:
+        return False
+    kind = cfg.kind_of(key)
+    if kind == "features":
+        names: t.Iterable[str] = declared.features or {}
+        old, new = (prop.parse(value, prop.FEATURES) for value in (running, after))
+        return all(prop.flag(old.get(name, "0")) == prop.flag(new.get(name, "0")) for name in names)
+    if kind == "mp":
+        old, new = (prop.parse(value, prop.MOUNT) for value in (running, after))
+        mount = next((mount for mount in declared.mounts or () if mount.target.rstrip("/") == new.get("mp", "").rstrip("/")), None)
+        if mount is None:
+            return False
+        flags = {"ro": mount.read_only, "shared": mount.shared, "backup": mount.backup}
+        mine = [name for name, wanted in flags.items() if wanted is not None]
+        same_place = all(old.get(name) == new.get(name) for name in ("volume", "mp"))
+        return same_place and all(prop.flag(old.get(name, "0")) == prop.flag(new.get(name, "0")) for name in mine)
+    return False
 
 
 def _foreign_pending(present: Present, settings: t.Sequence[cfg.Setting], waiting: tuple[str, ...]) -> list[str]:
@@ -211,9 +259,12 @@ def _check_result(declared: Declared, facts: Facts, present: Present, settings: 
     return checks.check_devices(devices, facts, declared.require_devices)
 
 
-def _fetch(volume: str, storage: str) -> Change:
+def _fetch(volume: str, storage: str, running: Work | None) -> Change:
     name = stores.template_file(volume)
-    return Change(f"Download template {name} to {storage}", None, volume, ("template", storage, name))
+    sentence = f"Download template {name} to {storage}"
+    if running is not None:
+        sentence = f"Wait for the download of template {name} to {storage} that runs already{f' (task {running.upid})' if running.upid else ''}"
+    return Change(sentence, None, volume, ("template", storage, name))
 
 
 def _make_folders(paths: t.Iterable[str], ids: tuple[int, int], declared: Declared) -> list[Change]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import glob
 import hashlib
 import os
 import pathlib
@@ -26,6 +27,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import KINDS, 
 from ansible_collections.kpro.llm.plugins.module_utils._system_folders import FOLDERS, TREES
 
 FOREIGN_LINK = "link that others than root could have made"
+TAIL_BYTES = 4096
 LOCK_WAIT_S = 10.0  # as PVE::LXC::Config::lock_config waits
 
 
@@ -112,6 +114,51 @@ class Host:
                 return _state(path, root.status(path.lstrip("/")))
         except OSError:
             return FileState(path, "absent")
+
+    def path_of(self, path: str) -> str:
+        """Return where a path of the node really lies."""
+        return str(self._at(path))
+
+    def config_written_s(self, vmid: int) -> float:
+        """Return when a container's configuration was written last, in seconds since the epoch; 0 if it is gone."""
+        with contextlib.suppress(OSError):
+            return (self._pve / "lxc" / f"{vmid}.conf").stat().st_mtime
+        return 0.0
+
+    def mounts_below(self, folder: str) -> list[str]:
+        """Return what is mounted at a folder of the node and below it, the innermost first."""
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for line in self._at("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+                place = line.split()[4]
+                if place == folder or place.startswith(f"{folder}/"):
+                    found.append(place)
+        return found[::-1]
+
+    def last_line(self, path: str) -> str:
+        """Return the last line of a log of the node, empty if there is none."""
+        with contextlib.suppress(OSError), open(os.open(self._at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
+                lines = file.read(TAIL_BYTES).decode("utf-8", "replace").strip().splitlines()
+                return lines[-1].strip() if lines else ""
+        return ""
+
+    def partial_downloads(self, path: str) -> dict[str, tuple[int, float]]:
+        """Return the parts that downloads of a template left beside its path: each with its process and when it was written last."""
+        place = self._at(path)
+        found = {}
+        for part in sorted(place.parent.glob(f"{glob.escape(place.name)}.tmp_dwnl.*")):
+            number = part.name.rpartition(".")[2]
+            with contextlib.suppress(OSError):
+                if number.isdecimal() and not part.is_symlink() and part.is_file():
+                    found[str(pathlib.PurePosixPath(path).with_name(part.name))] = (int(number), part.stat().st_mtime)
+        return found
+
+    def remove_file(self, path: str) -> None:
+        """Remove a file of the node."""
+        with contextlib.suppress(FileNotFoundError):
+            self._at(path).unlink()
 
     def make_folder(self, path: str, uid: int, gid: int) -> None:
         """Make a folder 0755 with this owner; missing parents belong to root, or to whoever has the folder above them.

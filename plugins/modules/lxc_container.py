@@ -258,7 +258,7 @@ options:
     type: bool
     default: true
   task_timeout_s:
-    description: Longest wait for one task of Proxmox, in seconds. A creation that takes longer goes on, and the next run waits for it.
+    description: Longest wait for one task of Proxmox, in seconds. Nothing is ended then. The task goes on, and the next run waits for it.
     type: int
     default: 600
   shutdown_timeout_s:
@@ -443,6 +443,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._lxc_container import Lxc
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_options import argument_spec, declared_from
 from ansible_collections.kpro.llm.plugins.module_utils._module import run_module
 from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveApi, Pvesh
+from ansible_collections.kpro.llm.plugins.module_utils._pve_calls import FOLDER, Calls
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import read_cards, read_gpus
 from ansible_collections.kpro.llm.plugins.module_utils._pve_host import Host
 from ansible_collections.kpro.llm.plugins.module_utils._pve_https import Login, PveHttps
@@ -467,8 +468,9 @@ def main_lxc_container(params: dict[str, t.Any], check_mode: bool) -> dict[str, 
         if not host.is_root:
             raise KproError("pvesh", "the module does not run as root", "Use a root login on the node, or become")
         command = Command()
-        near = Pvesh(command, deadline_s=deadline_s, note=notes.append)
-        container = LxcContainer(declared, params["node"] or host.node, near, gpus, host, command, waits, cards)
+        calls = Calls(command, host.path_of(FOLDER))
+        near = Pvesh(command, deadline_s=deadline_s, note=notes.append, calls=calls)
+        container = LxcContainer(declared, params["node"] or host.node, near, gpus, host, command, waits, cards, calls)
     result = container.converge(check_mode, notes)
     chosen = {gpu["uuid"] for gpu in result["gpus"]}
     return {**result, "gpus": [row for row in rows or () if row["uuid"] in chosen]}

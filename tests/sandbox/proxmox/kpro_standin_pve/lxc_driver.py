@@ -11,7 +11,8 @@ import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import devices, guest_files, lxc_config, normalise, storage
@@ -119,6 +120,19 @@ class LxcDriver:
         if not source.exists():
             raise HotplugError(f"unable to open '{source}': No such file or directory")
         hotplug.bind(pid, source, "/" + parts["mp"].lstrip("/"), read_only=parts.get("ro") == "1")
+
+    @contextmanager
+    def mounted(self, node: Node, vmid: str, rootfs: Path) -> Iterator[None]:
+        """Bind the volume onto /var/lib/lxc/ID/rootfs, as Proxmox mounts it there."""
+        target = node.path(f"{lxc_config.LXC_DIR}/{vmid}/rootfs")
+        target.mkdir(parents=True, exist_ok=True)
+        answer = run("mount", "--bind", str(rootfs), str(target))
+        if answer.returncode:
+            raise failed(f"command 'mount' failed: {answer.stderr.strip()}")
+        try:
+            yield
+        finally:
+            run("umount", "-l", str(target))
 
     def unpack(self, archive: Path, rootfs: Path, vmid: str, unprivileged: bool, log: Callable[[str], None]) -> None:
         """Unpack as Proxmox does: through ``lxc-usernsexec`` when ids are shifted."""

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_text as text
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveError, Pvesh, PveTimeout
+from ansible_collections.kpro.llm.plugins.module_utils._pve_calls import Calls
 from ansible_collections.kpro.llm.plugins.module_utils._pve_tasks import Tasks
 from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import FIXTURES, pvesh_steps, step
 
@@ -44,7 +45,13 @@ def _make(path: pathlib.Path, content: str) -> None:
 def replay(program: pathlib.Path) -> Pvesh:
     scenarios = ("pvesh-get", "pvesh-get-errors", "pvesh-create-delete", "life-interfaces", "lock-flock-held")
     _make(program, REPLAY.format(python=sys.executable, recordings=FIXTURES / "pve_exchanges.jsonl", scenarios=scenarios))
-    return Pvesh(Command())
+    return make_pvesh(program)
+
+
+def make_pvesh(program: pathlib.Path, **options: float) -> Pvesh:
+    """Return the way through the program, with its records beside it."""
+    command = Command()
+    return Pvesh(command, calls=Calls(command, str(program.with_name("records"))), **options)  # type: ignore[arg-type]  # the limits are numbers
 
 
 def test_a_read_gives_the_data(replay: Pvesh) -> None:
@@ -113,7 +120,7 @@ else:
 def test_a_failed_task_is_an_error_with_the_end_of_its_log(program: pathlib.Path) -> None:
     _make(program, FAILING_START.format(python=sys.executable))
     with pytest.raises(PveError) as caught:
-        Tasks(Pvesh(Command()), "pve1", 5.0).run("start of container 911", "/nodes/pve1/lxc/911/status/start", {})
+        Tasks(make_pvesh(program), "pve1", 5.0).run("start of container 911", "/nodes/pve1/lxc/911/status/start", {})
     assert caught.value.reason == "startup for container '911' failed"
     assert "Script exited with status 2" in caught.value.remedy and "UPID:pve1:000033F7" in caught.value.remedy
 
@@ -142,5 +149,5 @@ def test_a_read_that_takes_too_long_is_repeated_within_the_deadline(program: pat
 def test_a_write_is_never_repeated_blindly(program: pathlib.Path, tmp_path: pathlib.Path) -> None:
     _make(program, f'#!/bin/sh\necho call >> "{tmp_path}/calls"\nexec sleep 5\n')
     with pytest.raises(PveTimeout):
-        Pvesh(Command(), read_timeout_s=0.5).put("/nodes/pve1/lxc/911/config", {"memory": 600})
+        make_pvesh(program, read_timeout_s=0.5).put("/nodes/pve1/lxc/911/config", {"memory": 600})
     assert (tmp_path / "calls").read_text(encoding="utf-8") == "call\n"
