@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import re
 import stat
 import typing as t
 
@@ -23,7 +22,6 @@ from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import Proce
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_host import GpuHost
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import NvmlReport
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import OWNER_TAG
-from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import guest_name
 from ansible_collections.kpro.llm.plugins.module_utils._pve_config import read_config_file, split_tags
 from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import Repository
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
@@ -40,12 +38,6 @@ PATHS = (
 UNMARKED = frozenset({_REPOSITORY.sources_path, _REPOSITORY.key_path})
 MARK = "Written by the Ansible collection kpro.llm"
 MOST_BYTES = 1 << 20
-# A guest has a GPU by other ways than dev[n], too: rules for NVIDIA's major, hooks, an environment that asks for GPUs, the driver's files.
-_RAW_CLAIM = re.compile(
-    r"^lxc\.(?:cgroup2?\.devices\.allow\s*[:=]\s*c\s+195:|hook\.\S+\s*[:=].*nvidia|environment\s*[:=]\s*NVIDIA_VISIBLE_DEVICES=(?!void|none)"
-    r"|mount\.entry\s*[:=]\s*\S*(?:nvidia|libcuda))|^dev\d+\s*:\s*(?:\S*path=)?/dev/nvidia",
-    re.MULTILINE,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +69,8 @@ def look(leaving: t.Collection[int], root: str = "/", command: Command | None = 
             (ours if found == "ours" else foreign).append(path)
     host = GpuHost(command or Command(), root)
     own = {vmid for vmid in leaving if _is_ours(pathlib.Path(root) / f"etc/pve/lxc/{vmid}.conf")}
-    guests = _containers(pathlib.Path(root), own)
+    # Also one that only may have a GPU: what keeps the driver stays rather than leaves a guest without it.
+    guests = [guest.words for guest in host.guests("lxc") if guest.vmid not in own and (guest.claims or guest.nodes or guest.driver_files)]
     guests += [f"VM {vm}{f' ({name})' if name else ''}" for card in host.pci() for vm, name in zip(card.vms, card.vm_names, strict=True)]
     holders = [one for one in ProcessFiles(f"{root.rstrip('/')}/proc").holders() if one.container not in own]
     users = gpu_users(holders, NvmlReport(""), host.gpu_containers(), files.PERSISTENCE_UNIT)
@@ -134,22 +127,6 @@ def _kind(place: pathlib.Path, path: str) -> str:
 
 def _is_ours(place: pathlib.Path) -> bool:
     return OWNER_TAG in split_tags(read_config_file(_text(place)).keys.get("tags", ""))
-
-
-def _containers(root: pathlib.Path, own: t.Collection[int]) -> list[str]:
-    found = []
-    for place in sorted((root / "etc/pve/lxc").glob("*.conf")):
-        text = _text(place)
-        if place.stem.isdigit() and int(place.stem) not in own and _RAW_CLAIM.search(_now_and_next(text)):
-            name = guest_name(text)
-            found.append(f"container {place.stem}{f' ({name})' if name else ''}")
-    return found
-
-
-def _now_and_next(text: str) -> str:
-    """Return a guest's configuration with its pending changes, without those of its snapshots."""
-    parts = re.split(r"^(?=\[)", text, flags=re.MULTILINE)
-    return "".join(part for part in parts if not part.startswith("[") or "pending" in part.partition("\n")[0].lower())
 
 
 def _text(place: pathlib.Path) -> str:

@@ -9,8 +9,8 @@ import dataclasses
 import re
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_claims import read_guest
 from ansible_collections.kpro.llm.plugins.module_utils._mount_table import unescaped, within
-from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import guest_name
 
 # Storages that are on a server by their nature (PVE::Storage::Plugin, ``shared`` without the flag), and where Proxmox mounts them.
 SERVER_STORAGES = frozenset({"nfs", "cifs", "cephfs", "glusterfs"})
@@ -40,7 +40,7 @@ def references(kind: str, vmid: int, text: str, folders: t.Mapping[str, str], mo
     :param folders: paths by the name of their directory mapping (virtiofs).
     :param more: content of the files that raw lines include, by path.
     """
-    name = guest_name(text)
+    name = read_guest(vmid, "VM" if kind.endswith("VM") else "container", text).name
     guest = f"{kind} {vmid}{f' ({name})' if name else ''}"
     section, found = "", []
     for line in text.splitlines():

@@ -19,7 +19,6 @@ from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Facts, 
 from ansible_collections.kpro.llm.plugins.module_utils._pve_giving import Grant, Request, give_out
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import MAP_KEYS, can_use, custom_map, map_gaps, map_problem, root_ids
-from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import RawLine
 from ansible_collections.kpro.llm.plugins.module_utils._system_folders import check_source
 
 

@@ -91,7 +91,7 @@ USERS = [
     ("lxc", "dev3: mode=0666,path=/dev/nvidia1"),
     ("lxc", "lxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind,optional,create=file"),
     ("lxc", "lxc.cgroup2.devices.allow: c 195:* rwm"),
-    ("lxc", "lxc.hook.mount: /usr/share/lxc/hooks/nvidia"),
+    ("lxc", "lxc.hook.mount: /usr/share/lxc/hooks/nvidia\nlxc.environment: NVIDIA_VISIBLE_DEVICES=all"),
     ("lxc", "lxc.environment: NVIDIA_VISIBLE_DEVICES=all"),
     ("lxc", "lxc.mount.entry: /usr/bin/nvidia-smi usr/bin/nvidia-smi none bind,ro,create=file 0 0"),
     ("lxc", "cores: 2\n[pve:pending]\ndev0: /dev/nvidia0"),
