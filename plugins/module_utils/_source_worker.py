@@ -25,6 +25,8 @@ from ansible_collections.kpro.llm.plugins.module_utils._uv_lock import normal_na
 UNPACKED = ".kpro-unpacked"
 _DIGEST_BYTES = 256
 _MANIFEST_BYTES = 1 << 20
+# A source archive has some MiB, a wheel some hundred.
+_LONGEST_BYTES = 2 << 30
 CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
@@ -179,6 +181,9 @@ def _only_one(folder: str, suffix: str, words: str, remedy: str) -> t.Iterator[i
             if len(names) != 1:
                 raise KproError(folder, words.format(len(names)), remedy)
             descriptor = held.open_own(names[0])
+            if os.fstat(descriptor).st_size > _LONGEST_BYTES:
+                os.close(descriptor)
+                raise KproError(os.path.join(folder, names[0]), f"it is longer than {_LONGEST_BYTES >> 30} GiB", remedy)
     except FileNotFoundError as error:
         raise KproError(folder, words.format(0), remedy) from error
     except OSError as error:

@@ -10,11 +10,13 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import stat
 import time
 import traceback
 import typing as t
+import warnings
 from pathlib import Path
 
 from ansible_collections.kpro.llm.plugins.module_utils import _model_store_edge as store
@@ -139,7 +141,9 @@ class Place:
 
     def as_attacker(self, work: t.Callable[[], None]) -> None:
         """Run something as the container's root in its store (the folders above it are closed to it), until the trial ends."""
-        pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
         if pid == 0:
             try:
                 os.chdir(self.store)
@@ -151,8 +155,11 @@ class Place:
                 os._exit(0)
         self._children.append(pid)
 
-    def swap(self, choices: t.Sequence[tuple[str, Path]], seed: int = 1) -> None:
-        """Put links in the place of folders or files, and those back, as fast as it goes."""
+    def swap(self, choices: t.Sequence[tuple[str, Path]], again: t.Sequence[str] = (), seed: int = 1) -> None:
+        """Put links in the place of folders or files, and those back, as fast as it goes.
+
+        :param again: files that are made again if they are gone.
+        """
         paths = [(self.path(name).relative_to(self.store), target) for name, target in choices]
 
         def work() -> None:
@@ -169,6 +176,12 @@ class Place:
                     os.unlink(path)
                 with contextlib.suppress(OSError):
                     os.rename(aside, path)
+                # The other side has made the folder again meanwhile: without this no swap would succeed any more.
+                shutil.rmtree(aside, ignore_errors=True)
+                for name in again:
+                    with contextlib.suppress(OSError):
+                        os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+                        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644))
                 time.sleep(chance.random() * 0.001)
 
         self.as_attacker(work)
@@ -228,7 +241,10 @@ def outcome(work: t.Callable[[], t.Any], limit_s: float = HANG_S) -> str:
     :raises Hang: if it does not end in time.
     """
     reader, writer = os.pipe()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        # Of the runner's own threads; the child runs Python of ours alone.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
     if pid == 0:
         os.close(reader)
         try:

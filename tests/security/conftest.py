@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "collections")]
+if t.TYPE_CHECKING:
+    from attack_place import Place
 
-from attack_place import Place  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,6 +27,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> t.Iterator[Place]:
+    # Only when a test runs, the collection can be imported.
+    from attack_place import Place
+
     made = Place(tmp_path)
     yield made
     made.end()

@@ -231,7 +231,7 @@ SWAPPED: dict[str, list[str]] = {
 def test_swaps_between_check_and_use_have_no_effect_outside(place: Place, kind: str, target: str) -> None:
     victim = getattr(place, target) if kind == "folders" else {"private": place.secret, "other": place.others_file}[target]
     place.swap([(name, victim) for name in SWAPPED[kind]])
-    tries = SWAPS // 20
+    tries = SWAPS // 5
 
     def attack() -> None:
         for _number in range(tries):
@@ -241,7 +241,7 @@ def test_swaps_between_check_and_use_have_no_effect_outside(place: Place, kind: 
                 if type(error).__name__ not in ("KproError", "Refused", "FileNotFoundError", "NotADirectoryError", "OSError", "FileExistsError"):
                     raise
 
-    outcome(attack, 600)
+    outcome(attack, 3600)
     assert place.outside_now() == place.outside_before
 
 
@@ -263,16 +263,14 @@ OPERATIONS: dict[str, t.Callable[[Place], t.Any]] = {
 def test_each_operation_survives_swaps_of_folder_and_file(place: Place, operation: str) -> None:
     place.write("d/config.json", b"own")
     place.write("file", b"own")
-    place.swap([("d", place.other), ("d", place.private), ("d/config.json", place.secret), ("d/config.json", place.others_file)])
-    effects = 0
+    place.swap([("d", place.other), ("d", place.private), ("d/config.json", place.secret), ("d/config.json", place.others_file)], ["d/config.json", "file"])
+    done = refused = 0
     for _number in range(SWAPS):
         try:
             OPERATIONS[operation](place)
-            effects += 1
+            done += 1
         except OSError:
-            pass
-        if operation in ("remove", "remove tree", "move") and _number % 10 == 0:
-            for path in (place.store / "d", place.store / "file"):
-                if not os.path.lexists(path):
-                    place.write("d/config.json" if path.name == "d" else "file", b"own")
+            refused += 1
     assert place.outside_now() == place.outside_before
+    # The attack has met the operation at different moments; who owns the file is never given away at all.
+    assert (done > 0) == (operation != "set owner") and (refused > 0 or operation in ("open to readers", "remove tree"))
