@@ -19,6 +19,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import (
     LINK_ERRORS,
     Closed,
+    Crawling,
     Interrupted,
     NotThere,
     cut_off,
@@ -62,7 +63,7 @@ Opener = t.Callable[[RemoteFile, int, "int | None"], Answer]
 
 @dataclasses.dataclass(frozen=True)
 class TransferSettings:
-    """How hard to try; ``patience_s`` is how long no byte at all may come."""
+    """How hard to try; ``patience_s`` is how long no byte, or hardly one, may come."""
 
     connections: int = 8
     patience_s: float = 900.0
@@ -91,7 +92,10 @@ class Transfer:
         self._wrong: dict[str, int] = {}
         self._contents: dict[str, int] = {}
         self._cuts: list[int] = []
-        self._last_byte = time.monotonic()
+        # When bytes last came, and when enough of them came to hope for the rest; what came since the latter was looked at.
+        self._last_byte = self._last_flow = self._looked = time.monotonic()
+        self._looked_bytes = 0
+        self._window_s = min(CRAWL_S, settings.patience_s / 3)
         # Since when a thread waits in a read, and for what.
         self._reads: dict[int, tuple[float, Answer]] = {}
         self.received_bytes = 0
@@ -111,7 +115,7 @@ class Transfer:
         self.resumed_bytes = sum(one.resumed_bytes for one in self._pending)
         self.events = [one.trouble for one in self._pending if one.trouble]
         self.note = self.events[0] if self.events else ""
-        self._last_byte = time.monotonic()
+        self._last_byte = self._last_flow = self._looked = time.monotonic()
         threads = [threading.Thread(target=self._work, args=(finish,), daemon=True) for _number in range(self._settings.connections)]
         ballast = store.Ballast(self._snapshot.parts)
         for thread in threads:
@@ -205,6 +209,7 @@ class Transfer:
             self._finishing.discard(partial)
             if right:
                 self._pending.remove(partial)
+                self._last_flow = time.monotonic()
             self._changed.notify_all()
 
     def _came_wrong(self, partial: PartialFile) -> None:
@@ -285,15 +290,24 @@ class Transfer:
                 return
             now = time.monotonic()
             with self._changed:
-                self._last_byte = now
+                self._note_flow(count, now)
                 self.received_bytes += count
                 self.ways.worked(number, partial.file.path, count, now)
                 self._pace.flowed(count)
             since_bytes += count
-            if now - since >= CRAWL_S:
-                if since_bytes < CRAWL_BYTES_PER_S * CRAWL_S:
-                    raise Interrupted("the connection crawled", stalled=True)
+            if now - since >= self._window_s:
+                if since_bytes < CRAWL_BYTES_PER_S * self._window_s:
+                    raise Crawling("the connection crawled", stalled=True)
                 since, since_bytes = now, 0
+
+    def _note_flow(self, count: int, now: float) -> None:
+        """Note bytes that came; a server that sends one now and then does not keep the transfer alive by that."""
+        self._last_byte = now
+        self._looked_bytes += count
+        if self._looked_bytes >= CRAWL_BYTES_PER_S * self._window_s:
+            self._last_flow = now
+        if now - self._looked >= self._window_s:
+            self._looked, self._looked_bytes = now, 0
 
     def _gather(self, answer: Answer, buffer: memoryview) -> int:
         """Fill a buffer with what arrives within a moment; returns how much that is, 0 at the end."""
@@ -342,7 +356,7 @@ class Transfer:
             if isinstance(problem, Closed) and self.ways.close_off(number, str(problem)):
                 return True
             unlike = isinstance(problem, NotThere) or problem.status in (200, 206, 416)
-            if unlike and self.ways.unfit(number, name, str(problem)):
+            if (unlike or isinstance(problem, Crawling)) and self.ways.unfit(number, name, str(problem)):
                 return True
             self.ways.failed(number, str(problem), now)
             self._wrong[name] = self._wrong.get(name, 0) + unlike
@@ -352,11 +366,12 @@ class Transfer:
         if self._wrong[name] >= WRONG_ANSWERS and not isinstance(problem, NotThere):
             words = "HTTP 416: the server's file is shorter than the hub says" if problem.status == 416 else str(problem)
             raise KproError(f"{name} of {self._snapshot.repository}", words, "Look for a proxy or mirror that holds something else")
-        silent_s = now - self._last_byte
+        silent_s = now - self._last_flow
         if silent_s > self._settings.patience_s:
+            bytes_words = "no byte has" if now - self._last_byte >= silent_s else "hardly a byte has"
             raise KproError(
                 f"model {self._snapshot.repository}",
-                f"no byte has come for {plan.time_words(silent_s)} ({problem})",
+                f"{bytes_words} come for {plan.time_words(silent_s)} ({problem})",
                 "Check the link and the hub, then run again: what has arrived is kept",
             )
         if got_bytes:
