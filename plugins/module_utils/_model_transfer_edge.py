@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import re
@@ -44,6 +45,7 @@ GATHER_S = 0.25
 STUCK_S = 180.0
 WRONG_ANSWERS = 6
 WRONG_CONTENTS = 3
+MOST_RESTARTS = 20
 
 
 class Answer(t.Protocol):
@@ -91,6 +93,7 @@ class Transfer:
         self._finishing: set[PartialFile] = set()
         self._wrong: dict[str, int] = {}
         self._contents: dict[str, int] = {}
+        self._restarts: dict[str, int] = {}
         self._cuts: list[int] = []
         # When bytes last came, and when enough of them came to hope for the rest; what came since the latter was looked at.
         self._last_byte = self._last_flow = self._looked = time.monotonic()
@@ -249,7 +252,11 @@ class Transfer:
                     number = self.ways.choose(name, time.monotonic())
                 before = piece.done
                 try:
-                    piece = self._stream(partial, piece, number)
+                    with contextlib.closing(self._open_way(partial.file, piece, number)) as answer:
+                        if not self._fits(answer, partial.file, piece):
+                            # From here on this is the piece that is fetched, whatever becomes of the answer.
+                            piece, before = self._restart(partial, piece), 0
+                        self._copy(partial, piece, answer, number)
                 except Interrupted as problem:
                     got_bytes = max(0, piece.done - before)
                     failures = 1 if got_bytes >= MIB else failures + 1
@@ -266,18 +273,23 @@ class Transfer:
             partial.give_back(piece)
         return False
 
-    def _stream(self, partial: PartialFile, piece: Piece, number: int) -> Piece:
-        file = partial.file
+    def _open_way(self, file: RemoteFile, piece: Piece, number: int) -> Answer:
         whole = piece.done == 0 and piece.end == file.size_bytes
-        answer = self._openers[number](file, piece.done, None if whole else piece.end)
-        try:
-            if not self._fits(answer, file, piece):
-                piece = partial.restart_in_one_piece(piece)
-                self.note = f"{file.path} comes in one piece: the server does not serve ranges"
-            self._copy(partial, piece, answer, number)
-        finally:
-            answer.close()
-        return piece
+        return self._openers[number](file, piece.done, None if whole else piece.end)
+
+    def _restart(self, partial: PartialFile, piece: Piece) -> Piece:
+        """Begin a file anew, as the server sends it only whole.
+
+        :raises KproError: if that has been of no use too often.
+        """
+        name = partial.file.path
+        with self._changed:
+            self._restarts[name] = self._restarts.get(name, 0) + 1
+            if self._restarts[name] > MOST_RESTARTS:
+                reason = f"the server does not serve ranges, and none of {MOST_RESTARTS} transfers came to the file's end"
+                raise KproError(f"{name} of {self._snapshot.repository}", reason, "Use another endpoint or source")
+        self.note = f"{name} comes in one piece: the server does not serve ranges"
+        return partial.restart_in_one_piece(piece)
 
     def _copy(self, partial: PartialFile, piece: Piece, answer: Answer, number: int) -> None:
         buffer = memoryview(bytearray(BUFFER_BYTES))
