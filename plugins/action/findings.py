@@ -13,7 +13,7 @@ from ansible.utils.display import Display
 from ansible_collections.kpro.llm.plugins.module_utils._shown_text import one_line
 from ansible_collections.kpro.llm.plugins.plugin_utils import _preflight as preflight
 from ansible_collections.kpro.llm.plugins.plugin_utils import _run_state as run_state
-from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
+from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController, this_run
 
 display = Display()
 
@@ -42,6 +42,7 @@ class ActionModule(OnController):
         result: dict[str, t.Any] = {
             "hosts": list(found),
             "finished": not problems,
+            "run": this_run(),
             "findings": {host: [dataclasses.asdict(row) for row in rows] for host, rows in found.items()},
         }
         if problems:

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.plugin_utils import _preflight as preflight
 from ansible_collections.kpro.llm.plugins.plugin_utils import _run_state as run_state
-from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
+from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController, this_run
 
 
 class ActionModule(OnController):
@@ -35,7 +35,7 @@ class ActionModule(OnController):
         if not given["looks_only"]:
             # Of the run's deployments only: another host's variables may be anything.
             left = {host: hosts[host].get(run_state.PREFLIGHT) for host in variables["groups"].get("llm_container", [])}
-            preflights = {host: answer for host, answer in left.items() if answer}
+            preflights = {host: answer for host, answer in left.items() if answer and answer.get("run") == this_run()}
             gate = run_state.gate(me, preflights, {host: str(hosts[host].get("pct_node", "")) for host in preflights})
             if gate.refusal:
                 return {**after, "go": False, "missing": [], "failed": True, "msg": gate.refusal}

@@ -54,6 +54,11 @@ finished:
   returned: always
   type: bool
   sample: true
+run:
+  description: What tells this run of Ansible from any other, so that nothing of an earlier one opens a phase.
+  returned: always
+  type: str
+  sample: 4711 9187213
 findings:
   description: The findings by deployment, in the order of the phases.
   returned: always

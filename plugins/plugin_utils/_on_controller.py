@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import typing as t
+from pathlib import Path
 
 from ansible.plugins.action import ActionBase
 
@@ -15,6 +17,16 @@ from ansible_collections.kpro.llm.plugins.module_utils._shown_text import one_li
 def block(lines: t.Iterable[str]) -> str:
     """Return lines as a block for the terminal: indented, an empty line around them, each on a line of its own."""
     return "\n" + "\n".join(f"  {one_line(line)}".rstrip() for line in lines) + "\n"
+
+
+def this_run() -> str:
+    """Return what tells this run of Ansible from any other: its main process, whose child each task's process is."""
+    main = os.getppid()
+    try:
+        began = Path(f"/proc/{main}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    except OSError:  # a controller without /proc
+        began = ""
+    return f"{main} {began}"
 
 
 class OnController(ActionBase):

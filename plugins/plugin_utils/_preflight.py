@@ -87,6 +87,8 @@ class Wanted:
 
 def findings(wanted: Wanted, seen: Observed) -> list[Finding]:
     """Return all findings, in the order of the phases."""
+    if problem := seen.errors.get("move"):
+        return [Finding("move", NEEDS_YOU, problem)]
     if problem := seen.errors.get("node"):
         # All else is looked at through it.
         return [Finding("node", NEEDS_YOU, problem)]

@@ -54,7 +54,7 @@ class Deployments:
     def write(self, more: t.Mapping[str, t.Mapping[str, object]] | None = None, everywhere: t.Mapping[str, object] | None = None) -> None:
         """Write the inventory; ``more`` has further variables by host, ``everywhere`` those of the group "all"."""
         hosts = {node.host: node for node in self.machines()}
-        made = {name: two_nodes.inventory_of(hosts, node.host, (), self._variables(name)) for name, node in self.nodes.items()}
+        made = {name: two_nodes.inventory_of(hosts, node.host, (), self.variables(name)) for name, node in self.nodes.items()}
         whole: dict[str, t.Any] = made[QWEN]
         children = whole["all"]["children"]
         deployments = {name: _children(each)["llm_container"]["hosts"]["qwen"] for name, each in made.items()}
@@ -65,15 +65,19 @@ class Deployments:
         whole["all"]["vars"].update(everywhere or {})
         self.inventory.write_text(json.dumps(whole, indent=1), encoding="utf-8")
 
-    def _variables(self, name: str) -> dict[str, object]:
+    def gpu(self, name: str) -> str:
+        """Return the UUID of a deployment's GPU."""
+        return str(KINDS[self.nodes[name].host][1].gpus[list(VMIDS).index(name)]["uuid"])
+
+    def variables(self, name: str) -> dict[str, object]:
+        """Return what the inventory says of a deployment, unless a test says more."""
         vmid = VMIDS[name]
-        gpus = KINDS[self.nodes[name].host][1].gpus
         return light.variables(
             self.folder,
             pct_vmid=vmid,
             gpu_container__hostname=name,
             gpu_container__network={"bridge": "vmbr0", "ip": f"10.77.0.{vmid}/24", "gw": "10.77.0.1", "nameserver": "10.0.2.3"},
-            gpu_container__gpus=[str(gpus[list(VMIDS).index(name)]["uuid"])],
+            gpu_container__gpus=[self.gpu(name)],
             gpu_container__mounts=[{"source": f"/srv/{name}", "target": "/srv/models"}],
         )
 
