@@ -107,6 +107,8 @@ class GpuHost:
         """Return NVIDIA's display and compute controllers on the PCI bus."""
         found, guests = [], self.guests("qemu-server")
         for place in sorted((self._root / "sys/bus/pci/devices").glob("*")):
+            if (place / "physfn").is_symlink():
+                continue  # a part of a card, for use in VMs
             if _read(place / "vendor").strip() == _NVIDIA_VENDOR and _read(place / "class").strip().startswith(_DISPLAY_CLASSES):
                 driver = place / "driver"
                 name = os.path.basename(os.readlink(driver)) if driver.is_symlink() else None

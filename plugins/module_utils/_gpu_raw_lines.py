@@ -19,6 +19,7 @@ ReadFiles = t.Callable[[str], t.Sequence[str]]
 
 ENVIRONMENT = re.compile(r"^lxc\.environment(?:\.runtime|\.hooks)?$")
 MOST_INCLUDES = 32
+LONGEST_PATH = 4096
 _LINE = re.compile(r"^\s*(lxc\.[a-z0-9_.\-]+)\s*[:=]\s*(.*?)\s*$")
 # Hooks that run before or while the container's file tree is set up; later ones pass nothing into it.
 _HOOKS = re.compile(r"^lxc\.hook\.(?:pre-start|pre-mount|mount|autodev|start-host|start)$")
@@ -59,7 +60,7 @@ def mount_of(line: RawLine) -> MountLine | None:
 def mount_fields(value: str) -> MountLine | None:
     """Return the mount that a line of fstab describes, None if it has too few fields."""
     fields = [re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field) for field in value.split()]
-    if len(fields) < 2 or fields[0].startswith("#"):
+    if len(fields) < 2 or fields[0].startswith("#") or any("\0" in field or len(field) > LONGEST_PATH for field in fields):
         return None
     target = posixpath.normpath(fields[1]).lstrip("/")
     # Under its own root file system Proxmox allows a target to be spelled from there.

@@ -21,7 +21,7 @@ def read_regular(path: pathlib.Path) -> str:
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
+    except (OSError, ValueError):
         return ""
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -44,9 +44,9 @@ def guest_files(root: pathlib.Path, kind: str) -> dict[int, str]:
 def read_included(root: pathlib.Path, path: str) -> tuple[str, ...]:
     """Return what LXC reads for an included path: the file, or all ``*.conf`` of a folder."""
     place = root / path.lstrip("/")
-    if not path.startswith("/") or "\0" in path:
+    if not path.startswith("/"):
         return ()
-    if place.is_dir():
+    if os.path.isdir(place):
         return tuple(read_regular(each) for each in sorted(place.glob("*.conf"))[:MOST_FILES])
     text = read_regular(place)
     return (text,) if text else ()

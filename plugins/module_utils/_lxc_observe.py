@@ -16,7 +16,7 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_stores as sto
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_text as text
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._gpu_claims import KINDS, Guest, pci_mappings, read_guest
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_claims import KINDS, Guest, guest_of, pci_mappings, read_guest
 from ansible_collections.kpro.llm.plugins.module_utils._guest_files import is_being_made, read_included
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Declared
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Elsewhere, Facts, Present, Work
@@ -92,7 +92,9 @@ class Observer:
                 facts = dataclasses.replace(facts, elsewhere=self.elsewhere(declared.vmid))
             if facts.elsewhere is None and declared.state != "absent":
                 facts = self._with_stores(declared, facts)
-        return self._with_files(declared, facts) if self._host and declared.state != "absent" else facts
+        if declared.state == "absent":
+            return facts
+        return self._with_files(declared, facts) if self._host else self._with_far_guests(declared, facts)
 
     def _with_work(self, vmid: int, facts: Facts) -> Facts:
         """Add what works on the container, or what is left of it if nothing does any more."""
@@ -300,6 +302,24 @@ class Observer:
         found = [read_guest(vmid, kind, text, mappings, self._included) for vmid, kind, text in files]
         begun = [vmid for vmid, kind, text in files if kind == "container" and is_being_made(text)]
         return (*found, *Reservations(self._host.root).guests(own, begun))
+
+    def _with_far_guests(self, declared: Declared, facts: Facts) -> Facts:
+        """Add the node's guests as far as the login may see them; away from the node the API has to tell."""
+        if not declared.gpus or facts.gpus is None:
+            return facts
+        kinds = [("container", "lxc"), ("VM", "qemu")]
+        *lists, mapped = self._api.get_all([*((f"/nodes/{self._node}/{path}", {}) for _kind, path in kinds), ("/cluster/mapping/pci", {})])
+        rows = [] if isinstance(mapped, PveError) else mapped or []
+        text = "".join(f"{row.get('id')}\n" + "".join(f"\tmap {entry}\n" for entry in row.get("map") or ()) for row in rows)
+        ids = [(kind, path, int(row["vmid"])) for (kind, path), rows in zip(kinds, lists, strict=True) if not isinstance(rows, PveError) for row in rows or ()]
+        answers = self._api.get_all([(f"/nodes/{self._node}/{path}/{vmid}/config", {}) for _kind, path, vmid in ids])
+        mappings = pci_mappings(text, self._node)
+        found = []
+        for (kind, _path, vmid), answer in zip(ids, answers, strict=True):
+            if not isinstance(answer, PveError):
+                config = cfg.read_config(answer)
+                found.append(guest_of(vmid, kind, config.keys, config.raw, mappings))
+        return dataclasses.replace(facts, guests=tuple(found))
 
     def _included(self, path: str) -> tuple[str, ...]:
         return read_included(self._host.root, path) if self._host else ()

@@ -19,7 +19,7 @@ PVE_MIN = (8, 1)  # the first with dev[n]
 CPU_LEVEL_MIN = 2  # of the wheels of NumPy 2.4 (numpy._core._multiarray_umath.__cpu_baseline__)
 
 # Findings of gpu_info that only a person can settle; nouveau, for one, is put aside by the node phase.
-_ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm", "vfio_ids")
+_ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm", "vfio_ids", "gpu_not_started")
 
 Values = t.Mapping[str, t.Any]
 # What ansible-core puts before the reason itself.

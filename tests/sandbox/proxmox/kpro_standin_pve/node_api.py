@@ -307,3 +307,19 @@ def _machine(node: Node, vmid: str) -> dict[str, str]:
     except FileNotFoundError:
         raise failed(f"Configuration file 'nodes/{node.name}/qemu-server/{vmid}.conf' does not exist") from None
     return config_file.parse(text, vmid).current.values
+
+
+@route("GET", "/cluster/mapping/pci")
+def get_pci_mappings(request: Request) -> list[dict[str, Any]]:
+    """List the cluster's resource mappings of PCI devices with their entries of all nodes."""
+    path = request.node.path("/etc/pve/mapping/pci.cfg")
+    found: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        key, _blank, value = line.strip().partition(" ")
+        if line.strip() and not line[0].isspace():
+            found.append({"id": line.strip(), "map": []})
+        elif key == "map" and found:
+            found[-1]["map"].append(value)
+        elif key and found:
+            found[-1][key] = value
+    return found

@@ -259,6 +259,7 @@ def test_files_that_nobody_can_read_as_a_guest_claim_nothing(node: LxcNode) -> N
     """What is no regular file would block the reader, and what has no number is no guest."""
     os.mkfifo(node.root / "srv/fifo")
     node.has("hostname: a\nlxc.include: /srv/fifo\nlxc.mount.fstab: /dev/zero\n", vmid=211)
+    node.has(f"hostname: b\nlxc.include: /{'x' * 5000}\nlxc.include: /a\0b\nlxc.include: relative\nlxc.mount.entry: /a\\000b c\n", vmid=212)
     node.device("dev/zero", 1, 5)
     node.file("etc/pve/lxc/copy-of-212.conf", "dev0: /dev/nvidia0\n")
     node.file("etc/pve/lxc/213.conf", "\0\udcff".encode("utf-8", "surrogatepass").decode("latin-1") + "hostpci0 dev0: lxc.mount.entry")

@@ -55,6 +55,18 @@ def test_the_password_of_root_may_all_that_the_node_may(node: LxcNode, way: dict
     assert node.deploy(**way, **PASSWORD, state="absent", features=None)["changed"] and not node.config_path().exists()
 
 
+def test_a_gpu_of_another_guest_is_known_from_afar(node: LxcNode, way: dict[str, t.Any]) -> None:
+    node.file("etc/pve/mapping/pci.cfg", f"a6000\n\tmap node={node.name},path=0000:41:00.0\n")
+    node.has("name: win\nhostpci0: mapping=a6000,pcie=1\n", vmid=150, kind="qemu-server")
+    common: dict[str, t.Any] = {**way, **PASSWORD, "check": True, "mounts": None}
+    refused = node.deploy(**common, gpus=["GPU-aaaa"])
+    assert refused["failed"] and "given to VM 150 (win) by hostpci0" in refused["msg"]
+    assert node.deploy(**common, gpus=1)["gpus"][0]["uuid"] == "GPU-bbbb"
+    node.has("arch: amd64\nhostname: notes\nostype: debian\nlxc.hook.mount: /usr/share/lxc/hooks/nvidia\nlxc.environment: NVIDIA_VISIBLE_DEVICES=1\n", vmid=151)
+    refused = node.deploy(**common, gpus=1)
+    assert refused["failed"] and "container 151 (notes) by lxc.hook.mount with NVIDIA_VISIBLE_DEVICES=1" in refused["msg"], refused
+
+
 def test_a_token_may_what_is_not_reserved(node: LxcNode, way: dict[str, t.Any]) -> None:
     made = node.deploy(**way, **FULL, **HARMLESS)
     assert not made.get("failed"), made

@@ -126,8 +126,10 @@ def test_what_needs_a_person(wanted: dict[str, t.Any], seen: dict[str, t.Any], m
 CLAIMED = {"kind": "claimed_by_vm", "level": "error", "what": "GPU 0000:41:00.0", "reason": "it would be taken away when a VM starts", "remedy": ""}
 
 
-def test_a_gpu_that_a_vm_has_is_in_the_way_only_if_it_is_wanted() -> None:
-    node = {**NODE, "findings": [CLAIMED]}
+@pytest.mark.parametrize("kind", ["claimed_by_vm", "gpu_not_started"])
+def test_a_gpu_that_can_not_be_had_is_in_the_way_only_if_it_is_wanted(kind: str) -> None:
+    node = {**NODE, "findings": [{**CLAIMED, "kind": kind}]}
+    assert preflight.NEEDS_YOU in states(dataclasses.replace(WANTED, gpus=2), node=node)["GPUs"]
     assert states(dataclasses.replace(WANTED, gpus=1, tp_size=1), node=node)["GPUs"] == [preflight.NOTE, preflight.OK]
     assert states(dataclasses.replace(WANTED, gpus=["0000:61:00.0"], tp_size=1), node=node)["GPUs"] == [preflight.NOTE, preflight.OK]
     assert preflight.NEEDS_YOU in states(dataclasses.replace(WANTED, gpus=["0000:41:00.0"], tp_size=1), node=node)["GPUs"]
