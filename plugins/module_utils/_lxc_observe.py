@@ -121,11 +121,13 @@ class Observer:
         record = self._tasks.record(f"{WORKS[present.lock][0]}-{vmid}")
         if self._host is None or self._command is None:
             doubt = "this way to the API sees no records of the node"
+            mounts: tuple[str, ...] = ()
         else:
+            mounts = tuple(self._host.mounts_below(f"/var/lib/lxc/{vmid}/rootfs"))
             doubt = doubt_of(record, vmid, self._node, present.lock, self._tasks.history(vmid), self._host.config_written_s(vmid))
         if doubt or record is None:
-            return Remnant(vmid, self._node, present.lock, volumes, doubt=doubt)
-        return Remnant(vmid, self._node, present.lock, volumes_left(record, volumes), record.began_s)
+            return Remnant(vmid, self._node, present.lock, volumes, mounts, doubt=doubt)
+        return Remnant(vmid, self._node, present.lock, volumes_left(record, volumes), mounts, record.began_s)
 
     def volumes(self, vmid: int) -> tuple[str, ...]:
         """Return the volumes that carry the container's id on the storages of the node, whether or not a configuration names them.

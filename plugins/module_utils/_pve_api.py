@@ -20,7 +20,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._pve_calls import Calls, 
 # Values are text, numbers or booleans.
 Params = t.Mapping[str, t.Any]
 READ_TRIES = 5
-SIGNALLED = range(129, 160)  # a shell's exit codes of a program that a signal ended
+SIGNALLED = frozenset({129, 130, 131, 134, 137, 139, 141, 143})  # a shell's exit codes of a program that a signal ended
 # A task that lasts longer than this is looked up, so that its name is in the record whatever becomes of its caller.
 NAME_AFTER_S, NAME_EVERY_S = 2.0, 5.0
 
@@ -156,7 +156,7 @@ class Pvesh:
         if not self._ended(work, timeout_s):
             raise PveTimeout(f"pvesh {verb} {path}", f"no end after {timeout_s:g} s", upid=self._upid(work.name))
         result = self.calls.answer(work.name, argv)
-        if result is None or (result.rc in SIGNALLED and not result.stderr.strip() and not text.find_upid(result.stdout)):
+        if result is None or (result.rc in SIGNALLED and not text.find_upid(result.stdout)):
             upid = self._upid(work.name)
             if upid:
                 return CommandResult(tuple(argv), 0, upid, "")

@@ -28,6 +28,7 @@ class Remnant:
     """What is left of a container.
 
     :param volumes: its volumes: ours to remove if it is ours, else all of the id.
+    :param mounts: where its root file system is still mounted on the node, the innermost first.
     :param began_s: when the work that left it was begun, as our record says; 0 if it is not ours.
     :param doubt: why it is not taken for ours; empty if it is.
     """
@@ -36,6 +37,7 @@ class Remnant:
     node: str
     lock: str
     volumes: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
     began_s: float = 0.0
     doubt: str = ""
 
@@ -91,9 +93,10 @@ def refusal(remnant: Remnant) -> KproError:
     """Return the error about a remnant that is not proven to be ours, with the commands that remove it."""
     noun = "creation" if remnant.lock == "create" else "removal"
     found = f"this also removes {', '.join(remnant.volumes)}, so look at them first" if remnant.volumes else "there are no volumes of this id"
+    steps = [*(f"'umount {place}'" for place in remnant.mounts), f"'pct unlock {remnant.vmid}'"]
     return KproError(
         f"container {remnant.vmid} on {remnant.node}",
         f"a {noun} was cut off: the configuration says no more than 'lock: {remnant.lock}', and no task works on it; it is left alone, because {remnant.doubt}",
-        f"If nobody needs it, on {remnant.node}: 'pct unlock {remnant.vmid}', then "
+        f"If nobody needs it, on {remnant.node}: {', '.join(steps)}, then "
         f"'pct destroy {remnant.vmid} --purge 1 --destroy-unreferenced-disks 1' ({found}); then run again",
     )

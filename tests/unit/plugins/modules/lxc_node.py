@@ -99,16 +99,17 @@ class LxcNode:
         self.file(f"var/lib/vz/template/cache/{TEMPLATE}", "archive")
         self.file("proc/devices", "Character devices:\n195 nvidia\n510 nvidia-uvm\n\nBlock devices:\n  8 sd\n")
         for name in ("pvesh", "pct", "pvesm", "pveam"):
-            self._program(name, PROGRAM.format(python=sys.executable, address=address, root=str(root), name=name))
+            self.program(name, PROGRAM.format(python=sys.executable, address=address, root=str(root), name=name))
         self.faults()
         self.release("13")
-        self._program("lxc-attach", ATTACH.format(root=root))
+        self.program("lxc-attach", ATTACH.format(root=root))
         monkeypatch.setenv("PATH", f"{root / 'bin'}:/usr/bin:/bin")
         monkeypatch.setattr(lxc_container, "Host", functools.partial(Host, root))
         for device, numbers in NVIDIA_NODES.items():
             self.device(f"dev/{device}", *numbers)
 
-    def _program(self, name: str, content: str) -> None:
+    def program(self, name: str, content: str) -> None:
+        """Put a program on the node's PATH."""
         self.file(f"bin/{name}", content).chmod(0o755)
 
     def release(self, major: str) -> None:
@@ -177,7 +178,7 @@ class LxcNode:
         index = self.root / "var/lib/pve-manager/apl-info/kpro-standin.json"
         index.rename(self.root / "index")
         assert content
-        self._program("pveam", f'#!/bin/sh\n[ "$1" = update ] && cp "{self.root}/index" "{index}"\n')
+        self.program("pveam", f'#!/bin/sh\n[ "$1" = update ] && cp "{self.root}/index" "{index}"\n')
 
     def pct(self, line: str) -> subprocess.CompletedProcess[str]:
         """Run a command line of the node as a person would."""

@@ -61,6 +61,8 @@ class Remembering:
         devices.all_of(node, values)
 
     def start(self, node: t.Any, vmid: str, config: t.Any) -> None:
+        if "start_says" in self._faults():
+            raise failed(self._faults()["start_says"])
         for volume, _target, _read_only in lxc_config.bind_mounts(config.current.values):
             if volume.startswith("/") and not node.path(volume).exists():
                 raise driver.StartError(["run_buffer: 571 Script exited with status 2"])

@@ -350,3 +350,34 @@ def test_an_index_that_can_not_be_fetched_says_so_with_the_reason(node: LxcNode)
     result = node.deploy(template="debian-13-standard_13.9-1_amd64.tar.zst")
     assert result["failed"] and "could not fetch it" in result["msg"] and "name resolution" in result["msg"], result
     assert "run 'pveam update'" not in result["msg"]
+
+
+def test_a_frozen_container_is_named_as_that(node: LxcNode) -> None:
+    node.deploy()
+    node.program("lxc-attach", "#!/bin/sh\nexec sleep 60\n")
+    node.program("lxc-info", "#!/bin/sh\necho FROZEN\n")
+    result = node.deploy(ready_timeout_s=1)
+    assert result["failed"] and "it is frozen" in result["msg"] and "lxc-unfreeze -n 129" in result["msg"], result
+
+
+def test_a_device_that_is_there_is_not_said_to_be_missing(node: LxcNode) -> None:
+    node.deploy(state="stopped")
+    node.faults(start_says="Device /dev/nvidia0 does not exist")
+    result = node.deploy()
+    assert result["failed"] and "/dev/nvidia0 is there on" in result["msg"], result
+
+
+def test_a_refusal_has_no_hint_of_a_failed_start(node: LxcNode) -> None:
+    node.deploy(state="stopped")
+    node.has(f"{node.config()}lock: backup\n")
+    result = node.deploy()
+    assert result["failed"] and "journalctl" not in result["msg"] and "--debug" not in result["msg"], result
+
+
+def test_volumes_that_the_configuration_did_not_name_stay_and_are_told(node: LxcNode) -> None:
+    node.deploy(state="stopped")
+    node.file("rpool/data/subvol-129-disk-7/data", "of somebody else")
+    done = node.deploy(state="absent")
+    assert not done.get("failed") and volumes(node) == ["subvol-129-disk-7"], done
+    command = next(re.findall(r"'(pvesm free [^']*)'", note)[0] for note in done["notes"] if "pvesm free" in note)
+    assert node.pct(command).returncode == 0 and volumes(node) == []
