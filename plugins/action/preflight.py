@@ -10,6 +10,7 @@ import typing as t
 
 from ansible.utils.display import Display
 
+from ansible_collections.kpro.llm.plugins.module_utils._shown_text import one_line
 from ansible_collections.kpro.llm.plugins.plugin_utils import _preflight as preflight
 from ansible_collections.kpro.llm.plugins.plugin_utils._on_controller import OnController
 
@@ -35,7 +36,7 @@ class ActionModule(OnController):
         found = preflight.findings(wanted, preflight.Observed(node=given["node"], previous=given["previous"] or {}, errors=errors, **answers))
         display.display("")
         for finding, line in zip(found, preflight.table(found), strict=True):
-            display.display(f"  {line}", color=_COLOURS[finding.state])
+            display.display(f"  {one_line(line)}", color=_COLOURS[finding.state])
         display.display("")
         problems = [finding.sentence for finding in found if finding.state == preflight.NEEDS_YOU]
         result: dict[str, t.Any] = {"findings": [dataclasses.asdict(finding) for finding in found]}

@@ -74,6 +74,7 @@ from ansible.module_utils.common.text.converters import to_bytes, to_text
 from ansible.plugins.connection.ssh import Connection as SSHConnection
 from ansible.utils.display import Display
 
+from ansible_collections.kpro.llm.plugins.module_utils._shown_text import one_line
 from ansible_collections.kpro.llm.plugins.plugin_utils import _pct_command as pct
 
 # Pieces bound the memory that a file of any size takes on the controller; a smaller file is one round trip.
@@ -156,7 +157,7 @@ class Connection(SSHConnection):
     def _transfer(self, command: str, in_path: str, out_path: str, data: bytes | None = None) -> bytes:
         rc, stdout, stderr = self.exec_command(command, in_data=data, sudoable=False)
         if rc != 0:
-            raise AnsibleError(f"failed to transfer {to_text(in_path)} to {to_text(out_path)}: {to_text(stderr).strip()}")
+            raise AnsibleError(f"failed to transfer {to_text(in_path)} to {to_text(out_path)}: {one_line(to_text(stderr).strip())}")
         return stdout
 
     def _entry(self) -> pct.Entry:

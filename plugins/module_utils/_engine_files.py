@@ -23,6 +23,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import path_problem
 from ansible_collections.kpro.llm.plugins.module_utils._shown_text import one_line
+from ansible_collections.kpro.llm.plugins.module_utils._transfer_plan import size_words
 from ansible_collections.kpro.llm.plugins.module_utils._untrusted_json import BadJson, object_of
 
 INDEX = "model.safetensors.index.json"
@@ -86,7 +87,7 @@ class EngineFiles:
         for path, reason in sorted(self.left_out.items()):
             by_reason.setdefault(reason, []).append(path)
         rows = sorted(((sum(sizes.get(path, 0) for path in paths), reason, paths) for reason, paths in by_reason.items()), reverse=True)
-        return [f"{_names(paths)} ({total / 1e9:.3g} GB): {reason}" for total, reason, paths in rows]
+        return [f"{_names(paths)} ({size_words(total)}): {reason}" for total, reason, paths in rows]
 
 
 def index_name(paths: t.Collection[str], name: str) -> str:
@@ -161,7 +162,7 @@ def _native(paths: t.Collection[str], name: str) -> bool:
 
 def _by_index(sizes: Sizes, family: t.Sequence[str], named: set[str], config: t.Mapping[str, t.Any], architecture: str) -> EngineFiles:
     if missing := sorted(named - sizes.keys()):
-        reason = f"its index names {len(named)} files, and {len(missing)} of them are missing, the first is {missing[0]}"
+        reason = f"{len(missing)} of its {len(named)} files are missing, the first is {missing[0]} (its index names it)"
         return EngineFiles((), {}, reason, "Choose another revision, or fetch the rest")
     weights = [path for path in family if path in named]
     if not weights:

@@ -33,7 +33,7 @@ AGENT = "kpro.llm hf_model"
 # What a broken link raises, in all its forms; a ValueError is an address or a number of the server's that is none.
 LINK_ERRORS = (urllib.error.URLError, http.client.HTTPException, OSError, EOFError, ValueError)
 # A connection may be silent for a while; but a server that sends a byte now and then would never be silent.
-LONGEST_HEAD_S = 120.0
+LONGEST_HEAD_S = 60.0
 LONGEST_BODY_S = 180.0
 LONGEST_LISTING_S = 600.0
 BLOCK_BYTES = 1 << 16
@@ -51,6 +51,10 @@ class Interrupted(Exception):
 
 class NotThere(Interrupted):
     """This way does not lead to the file; another one may."""
+
+
+class Crawling(Interrupted):
+    """Bytes come, but so few that the file would never be whole."""
 
 
 class Closed(Interrupted):
@@ -170,13 +174,25 @@ def cut_off(answer: t.Any) -> None:
 
 @contextlib.contextmanager
 def _time_limit(limit_s: float, end: t.Callable[[], None]) -> t.Iterator[None]:
-    guard = threading.Timer(limit_s, end)
+    """Call ``end`` if the work takes longer.
+
+    :raises TimeoutError: if it did: what a connection gives after it was ended looks like the end of an answer.
+    """
+    late = threading.Event()
+
+    def act() -> None:
+        late.set()
+        end()
+
+    guard = threading.Timer(limit_s, act)
     guard.daemon = True
     guard.start()
     try:
         yield
     finally:
         guard.cancel()
+        if late.is_set():
+            raise TimeoutError
 
 
 class _HttpConnection(_Bounded, http.client.HTTPConnection):
@@ -226,12 +242,12 @@ def read_block(answer: t.Any, buffer: memoryview) -> int:
     return len(data)
 
 
-def read_bounded(answer: t.Any, longest_bytes: int, longest_s: float = LONGEST_BODY_S) -> bytes:
+def read_bounded(answer: t.Any, longest_bytes: int) -> bytes:
     """Return the whole body of an answer.
 
     :raises Interrupted: if it breaks off, or is longer or slower than it may be.
     """
-    data = _read(answer, longest_bytes + 1, longest_s)
+    data = _read(answer, longest_bytes + 1)
     if len(data) > longest_bytes:
         raise Closed(f"the answer is longer than {longest_bytes} bytes")
     declared = declared_bytes(answer.headers)
@@ -240,29 +256,30 @@ def read_bounded(answer: t.Any, longest_bytes: int, longest_s: float = LONGEST_B
     return data
 
 
-def first_bytes(answer: t.Any, count: int, longest_s: float = LONGEST_BODY_S) -> bytes:
+def first_bytes(answer: t.Any, count: int) -> bytes:
     """Return the first bytes of an answer's body, however long that is.
 
     :raises Interrupted: if it has fewer, or they are too slow.
     """
-    data = _read(answer, count, longest_s)
+    data = _read(answer, count)
     if len(data) < count:
         raise Interrupted("it has less of the file")
     return data
 
 
-def _read(answer: t.Any, most_bytes: int, longest_s: float) -> bytes:
+def _read(answer: t.Any, most_bytes: int) -> bytes:
+    longest_s = LONGEST_BODY_S
     until, data, buffer = time.monotonic() + longest_s, bytearray(), memoryview(bytearray(BLOCK_BYTES))
     try:
         with _time_limit(longest_s, lambda: cut_off(answer)):
             while len(data) < most_bytes and (count := read_block(answer, buffer[: min(BLOCK_BYTES, most_bytes - len(data))])):
                 data += buffer[:count]
                 if time.monotonic() > until:
-                    break
+                    raise TimeoutError
+    except TimeoutError as error:
+        raise Interrupted("the answer is too slow", stalled=True) from error
     except LINK_ERRORS as error:
         raise interrupted_by(error) from error
-    if time.monotonic() > until:
-        raise Interrupted(f"the answer was not there after {longest_s:.0f} s", stalled=True)
     return bytes(data)
 
 

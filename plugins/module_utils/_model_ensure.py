@@ -30,6 +30,8 @@ from ansible_collections.kpro.llm.plugins.module_utils._model_worker import Job
 
 MIB = 1 << 20
 ASKS = 4
+# A hub that is slow each time is not asked again and again.
+LONGEST_ASKING_S = 120.0
 
 T = t.TypeVar("T")
 
@@ -332,6 +334,7 @@ def _asked(question: t.Callable[[], T]) -> T:
 
     :raises KproError: if it stays so.
     """
+    until = time.monotonic() + LONGEST_ASKING_S
     for number in range(ASKS):
         try:
             return question()
@@ -339,6 +342,8 @@ def _asked(question: t.Callable[[], T]) -> T:
             raise KproError("the model hub", str(error), "Check hf_model__endpoint, and whether a proxy answers in its place") from error
         except Interrupted as error:
             problem = error
+            if time.monotonic() > until:
+                break
             if number < ASKS - 1:
                 time.sleep(max(min(error.wait_s, 10.0), 0.5 * 2.0**number))
     raise HubSilent("the model hub", f"it does not answer ({problem})", "Check hf_model__endpoint, name resolution and proxy from this machine") from problem

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import re
@@ -19,6 +20,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._hub_edge import (
     LINK_ERRORS,
     Closed,
+    Crawling,
     Interrupted,
     NotThere,
     cut_off,
@@ -43,6 +45,7 @@ GATHER_S = 0.25
 STUCK_S = 180.0
 WRONG_ANSWERS = 6
 WRONG_CONTENTS = 3
+MOST_RESTARTS = 20
 
 
 class Answer(t.Protocol):
@@ -62,7 +65,7 @@ Opener = t.Callable[[RemoteFile, int, "int | None"], Answer]
 
 @dataclasses.dataclass(frozen=True)
 class TransferSettings:
-    """How hard to try; ``patience_s`` is how long no byte at all may come."""
+    """How hard to try; ``patience_s`` is how long no byte, or hardly one, may come."""
 
     connections: int = 8
     patience_s: float = 900.0
@@ -90,8 +93,12 @@ class Transfer:
         self._finishing: set[PartialFile] = set()
         self._wrong: dict[str, int] = {}
         self._contents: dict[str, int] = {}
+        self._restarts: dict[str, int] = {}
         self._cuts: list[int] = []
-        self._last_byte = time.monotonic()
+        # When bytes last came, and when enough of them came to hope for the rest; what came since the latter was looked at.
+        self._last_byte = self._last_flow = self._looked = time.monotonic()
+        self._looked_bytes = 0
+        self._window_s = min(CRAWL_S, settings.patience_s / 3)
         # Since when a thread waits in a read, and for what.
         self._reads: dict[int, tuple[float, Answer]] = {}
         self.received_bytes = 0
@@ -111,7 +118,7 @@ class Transfer:
         self.resumed_bytes = sum(one.resumed_bytes for one in self._pending)
         self.events = [one.trouble for one in self._pending if one.trouble]
         self.note = self.events[0] if self.events else ""
-        self._last_byte = time.monotonic()
+        self._last_byte = self._last_flow = self._looked = time.monotonic()
         threads = [threading.Thread(target=self._work, args=(finish,), daemon=True) for _number in range(self._settings.connections)]
         ballast = store.Ballast(self._snapshot.staging().parts)
         for thread in threads:
@@ -205,6 +212,7 @@ class Transfer:
             self._finishing.discard(partial)
             if right:
                 self._pending.remove(partial)
+                self._last_flow = time.monotonic()
             self._changed.notify_all()
 
     def _came_wrong(self, partial: PartialFile) -> None:
@@ -244,7 +252,11 @@ class Transfer:
                     number = self.ways.choose(name, time.monotonic())
                 before = piece.done
                 try:
-                    piece = self._stream(partial, piece, number)
+                    with contextlib.closing(self._open_way(partial.file, piece, number)) as answer:
+                        if not self._fits(answer, partial.file, piece):
+                            # From here on this is the piece that is fetched, whatever becomes of the answer.
+                            piece, before = self._restart(partial, piece), 0
+                        self._copy(partial, piece, answer, number)
                 except Interrupted as problem:
                     got_bytes = max(0, piece.done - before)
                     failures = 1 if got_bytes >= MIB else failures + 1
@@ -261,18 +273,23 @@ class Transfer:
             partial.give_back(piece)
         return False
 
-    def _stream(self, partial: PartialFile, piece: Piece, number: int) -> Piece:
-        file = partial.file
+    def _open_way(self, file: RemoteFile, piece: Piece, number: int) -> Answer:
         whole = piece.done == 0 and piece.end == file.size_bytes
-        answer = self._openers[number](file, piece.done, None if whole else piece.end)
-        try:
-            if not self._fits(answer, file, piece):
-                piece = partial.restart_in_one_piece(piece)
-                self.note = f"{file.path} comes in one piece: the server does not serve ranges"
-            self._copy(partial, piece, answer, number)
-        finally:
-            answer.close()
-        return piece
+        return self._openers[number](file, piece.done, None if whole else piece.end)
+
+    def _restart(self, partial: PartialFile, piece: Piece) -> Piece:
+        """Begin a file anew, as the server sends it only whole.
+
+        :raises KproError: if that has been of no use too often.
+        """
+        name = partial.file.path
+        with self._changed:
+            self._restarts[name] = self._restarts.get(name, 0) + 1
+            if self._restarts[name] > MOST_RESTARTS:
+                reason = f"the server does not serve ranges, and none of {MOST_RESTARTS} transfers came to the file's end"
+                raise KproError(f"{name} of {self._snapshot.repository}", reason, "Use another endpoint or source")
+        self.note = f"{name} comes in one piece: the server does not serve ranges"
+        return partial.restart_in_one_piece(piece)
 
     def _copy(self, partial: PartialFile, piece: Piece, answer: Answer, number: int) -> None:
         buffer = memoryview(bytearray(BUFFER_BYTES))
@@ -285,15 +302,24 @@ class Transfer:
                 return
             now = time.monotonic()
             with self._changed:
-                self._last_byte = now
+                self._note_flow(count, now)
                 self.received_bytes += count
                 self.ways.worked(number, partial.file.path, count, now)
                 self._pace.flowed(count)
             since_bytes += count
-            if now - since >= CRAWL_S:
-                if since_bytes < CRAWL_BYTES_PER_S * CRAWL_S:
-                    raise Interrupted("the connection crawled", stalled=True)
+            if now - since >= self._window_s:
+                if since_bytes < CRAWL_BYTES_PER_S * self._window_s:
+                    raise Crawling("the connection crawled", stalled=True)
                 since, since_bytes = now, 0
+
+    def _note_flow(self, count: int, now: float) -> None:
+        """Note bytes that came; a server that sends one now and then does not keep the transfer alive by that."""
+        self._last_byte = now
+        self._looked_bytes += count
+        if self._looked_bytes >= CRAWL_BYTES_PER_S * self._window_s:
+            self._last_flow = now
+        if now - self._looked >= self._window_s:
+            self._looked, self._looked_bytes = now, 0
 
     def _gather(self, answer: Answer, buffer: memoryview) -> int:
         """Fill a buffer with what arrives within a moment; returns how much that is, 0 at the end."""
@@ -342,7 +368,7 @@ class Transfer:
             if isinstance(problem, Closed) and self.ways.close_off(number, str(problem)):
                 return True
             unlike = isinstance(problem, NotThere) or problem.status in (200, 206, 416)
-            if unlike and self.ways.unfit(number, name, str(problem)):
+            if (unlike or isinstance(problem, Crawling)) and self.ways.unfit(number, name, str(problem)):
                 return True
             self.ways.failed(number, str(problem), now)
             self._wrong[name] = self._wrong.get(name, 0) + unlike
@@ -352,11 +378,12 @@ class Transfer:
         if self._wrong[name] >= WRONG_ANSWERS and not isinstance(problem, NotThere):
             words = "HTTP 416: the server's file is shorter than the hub says" if problem.status == 416 else str(problem)
             raise KproError(f"{name} of {self._snapshot.repository}", words, "Look for a proxy or mirror that holds something else")
-        silent_s = now - self._last_byte
+        silent_s = now - self._last_flow
         if silent_s > self._settings.patience_s:
+            bytes_words = "no byte has" if now - self._last_byte >= silent_s else "hardly a byte has"
             raise KproError(
                 f"model {self._snapshot.repository}",
-                f"no byte has come for {plan.time_words(silent_s)} ({problem})",
+                f"{bytes_words} come for {plan.time_words(silent_s)} ({problem})",
                 "Check the link and the hub, then run again: what has arrived is kept",
             )
         if got_bytes:

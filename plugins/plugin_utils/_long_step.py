@@ -18,6 +18,8 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.kpro.llm.plugins.module_utils._shown_text import one_line, printable_values
+
 # A unit that is ended from outside each time must not be started for ever.
 MAX_STARTS = 3
 
@@ -49,7 +51,7 @@ class LongStep(ActionBase):
             diff = diff or answer.get("diff")
             plan = plan or answer.get("plan")
             warnings += [text for text in answer.pop("warnings", None) or [] if text not in warnings]
-            progress = answer.pop("progress", "")
+            progress = one_line(str(answer.pop("progress", "") or ""))
             starts += bool(answer.pop("started", False))
             if starts > MAX_STARTS:
                 text = f"{self._task.action}: its work was started {starts} times and ended each time without a result. See the journal of the target"
@@ -78,10 +80,11 @@ class LongStep(ActionBase):
         began, cut = time.monotonic(), ""
         while True:
             try:
-                answer = t.cast("dict[str, t.Any]", self._execute_module(module_name=self._task.action, task_vars=task_vars))
+                # The target may answer anything, whatever the module would say.
+                answer = t.cast("dict[str, t.Any]", printable_values(self._execute_module(module_name=self._task.action, task_vars=task_vars)))
                 lost = str(answer.get("msg", "")) if answer.get("unreachable") else ""
             except AnsibleConnectionFailure as error:
-                answer, lost = {}, str(error)
+                answer, lost = {}, one_line(str(error))
             if not lost:
                 if answer.get("rc") not in _ENDED_RCS or answer.get("module_stdout") or cut:
                     return answer

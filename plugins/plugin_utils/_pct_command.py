@@ -10,6 +10,8 @@ import re
 import shlex
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._shown_text import one_line
+
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _SYNTAX_ERROR = re.compile(
@@ -179,4 +181,4 @@ def unreachable_sentence(vmid: str, node: str, kind: str, found_on: str, evidenc
         "absent": lambda: f"Container {vmid} does not exist on {node}. Create it by running the deployment, or correct pct_vmid and pct_node",
     }
     text = reasons.get(kind, lambda: f"Container {vmid} on {node} can't be entered. Check that {node} is the Proxmox VE node of this container")()
-    return f"{text} ({evidence})"
+    return f"{text} ({one_line(evidence)})"

@@ -12,7 +12,7 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _lanes as lanes
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import BUS_ID, bus_address
-from ansible_collections.kpro.llm.plugins.module_utils._tensor_parallel import DIVIDED, wanted_count
+from ansible_collections.kpro.llm.plugins.module_utils._tensor_parallel import DIVIDED, heads, wanted_count
 
 OK, NOTE, WILL_FIX, NEEDS_YOU = "OK", "note", "will fix", "needs you"
 PVE_MIN = (8, 1)  # the first with dev[n]
@@ -243,21 +243,22 @@ def _model(wanted: Wanted, seen: Observed) -> list[Finding]:
         return []
     name = seen.model.get("repository")
     config = seen.model.get("config") or {}
-    text = config.get("text_config") or config
     rows = []
     for key, words in DIVIDED:
-        heads = text.get(key)
-        if heads and heads % wanted.tp_size:
+        count = heads(config, key)
+        if count % wanted.tp_size:
             remedy = "choose a number of GPUs that divides it"
             rows.append(
-                Finding("model", NEEDS_YOU, f"{name} has {heads} {words}, which {wanted.tp_size} GPUs (sglang_server__tp_size) do not divide: {remedy}")
+                Finding("model", NEEDS_YOU, f"{name} has {count} {words}, which {wanted.tp_size} GPUs (sglang_server__tp_size) do not divide: {remedy}")
             )
     size_gb = seen.model.get("size_bytes", 0) / 1e9
     missing, free = seen.model.get("missing_bytes", 0), seen.model.get("free_bytes")
     if free is not None and missing > free:
         where = f"The store on the node has {free / 1e9:.3g} GB free and {missing / 1e9:.3g} GB of {name} are missing"
         rows.append(Finding("model", NEEDS_YOU, f"{where}: free space there, or choose another mount source (gpu_container__mounts)"))
-    return rows or [Finding("model", OK, f"{name} at commit {str(seen.model.get('commit'))[:12]}, {size_gb:.3g} GB")]
+    left_out = seen.model.get("left_out") or []
+    rest = f". Left out, as the engine does not load it: {'; '.join(map(str, left_out))}" if left_out else ""
+    return rows or [Finding("model", OK, f"{name} at commit {str(seen.model.get('commit'))[:12]}, {size_gb:.3g} GB{rest}")]
 
 
 def _plan(seen: Observed) -> list[Finding]:
