@@ -292,9 +292,8 @@ def test_damage_in_place_is_named_and_mended_from_good_bytes_with_real_uv(world:
         assert not mended["failed"] and "ballast was changed" in mended["plan"][0], mended
         assert world.inside(f"sha256sum < {mended['venv']}/{ballast}").split()[0] == good
         # Only the cache is damaged: the next environment is read, and the package fetched again.
-        world.inside(
-            f"for f in {world.root}/cache/archive-v0/*/kpro_test_engine/ballast; do cp $f /tmp/b; printf Y | dd of=$f bs=1 seek=9 conv=notrunc status=none; done"
-        )
+        cached = f"{world.root}/cache/archive-v0/*/kpro_test_engine/ballast"
+        world.inside(f"for file in {cached}; do printf Y | dd of=$file bs=1 seek=9 conv=notrunc status=none; done")
         anew = world.run(rebuild=True)
         assert not anew["failed"] and world.inside(f"sha256sum < {anew['venv']}/{ballast}").split()[0] == good, anew
         assert not world.run()["changed"]
