@@ -9,6 +9,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_holders import GpuProcess
+from ansible_collections.kpro.llm.plugins.module_utils._mount_state import MountRow
 from ansible_collections.kpro.llm.plugins.module_utils._pve_config import Config
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, Guest
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import FileState
@@ -57,6 +58,8 @@ class Facts:
     :param guests: the other guests of the node.
     :param paths: what is at the paths that matter (device nodes, sources of mounts).
     :param inside: what is at the passed device nodes' paths in the running container.
+    :param mounts: what the node has mounted; ``mounts_inside``: what the running container sees.
+    :param sources: sources of mounts without links, by source.
     :param holders: processes of the container that have a GPU open.
     :param majors: character device majors and their drivers.
     :param bridges: whether the declared bridges exist.
@@ -73,6 +76,9 @@ class Facts:
     guests: tuple[Guest, ...] = ()
     paths: t.Mapping[str, FileState] | None = None
     inside: t.Mapping[str, FileState] = dataclasses.field(default_factory=dict)
+    mounts: tuple[MountRow, ...] = ()
+    mounts_inside: tuple[MountRow, ...] = ()
+    sources: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     holders: tuple[GpuProcess, ...] = ()
     majors: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
     bridges: t.Mapping[str, bool] = dataclasses.field(default_factory=dict)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils import _lxc_checks as checks
 from ansible_collections.kpro.llm.plugins.module_utils import _lxc_moving as moving
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_gpus as gpu_rules
@@ -149,12 +150,16 @@ class Observer:
             paths |= set(gpu_rules.nodes_for(facts.gpus or ()))
         paths |= {extra["path"] for extra in declared.devices or ()}
         paths |= {mount.source for mount in declared.mounts or () if mount.is_bind}
+        sources = {parts["volume"] for parts in checks.binds(facts.present.active)} if facts.present and pid else set()
         bridge = (declared.network or {}).get("bridge") or ""
         return dataclasses.replace(
             facts,
             guests=self._guests(declared.vmid) if declared.gpus is not None else (),
             paths={path: self._host.look(path) for path in paths},
             inside={path: self._host.look_inside(pid, path) for path in passed} if pid else {},
+            mounts=self._host.mounts() if sources else (),
+            mounts_inside=self._host.mounts(pid) if sources else (),
+            sources={source: self._host.without_links(source) for source in sources},
             holders=self._host.gpu_processes(declared.vmid) if facts.present and facts.present.running and declared.gpus is not None else (),
             majors=read_majors(self._host.majors_text()),
             bridges={bridge: self._host.has_bridge(bridge)} if bridge else {},

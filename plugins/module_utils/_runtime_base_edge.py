@@ -12,6 +12,8 @@ import pwd
 import shutil
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils._apt_edge import install, source_files
+from ansible_collections.kpro.llm.plugins.module_utils._apt_explain import explain
 from ansible_collections.kpro.llm.plugins.module_utils._apt_key import fetch_key
 from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
@@ -30,7 +32,8 @@ from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import (
 from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, write_text_file
 
 _APT_TIMEOUT_S = 3600.0
-_APT = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]
+# Not "-qq": which package does not fit is told only with "-q".
+_APT = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]
 _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "APT_LISTCHANGES_FRONTEND": "none", "NEEDRESTART_SUSPEND": "1"}
 
 
@@ -109,14 +112,19 @@ class Distribution:
         write_text_file(TextFile(str(self._path(repository.sources_path)), repository.sources_text, 0o644, "root", "root"))
 
     def _packages(self, names: tuple[str, ...]) -> None:
-        self._apt("update")
-        self._apt("install", "--yes", "--no-install-recommends", *names)
+        """Install packages; a source that fails matters only if it is needed for them.
 
-    def _apt(self, verb: str, *arguments: str) -> None:
-        result = self._command.run([*_APT, verb, *arguments], timeout_s=_APT_TIMEOUT_S, env=_APT_ENV)
-        if result.rc != 0:
-            errors = [line for line in result.stderr.splitlines() if line.startswith("E: ")] or [result.last_error_line]
-            raise KproError(f"apt-get {verb}", " ".join(errors), "Check the container's network, name server and apt sources", rc=result.rc)
+        :raises KproError: why they can't be had, in apt's own words, and what to do.
+        """
+        argv = [*_APT, "install", "--yes", "--no-install-recommends", *names]
+        code, said, update = install(self._apt, argv, [*_APT, "update"], update_first=True)
+        if code:
+            problem = explain(said, update, source_files(self._path("/etc/apt")), names)
+            raise KproError("apt-get install", problem.reason, problem.remedy or "Check the container's network, name server and apt sources", rc=code)
+
+    def _apt(self, argv: t.Sequence[str]) -> tuple[int, str]:
+        result = self._command.run(argv, timeout_s=_APT_TIMEOUT_S, env=_APT_ENV)
+        return result.rc, f"{result.stdout}\n{result.stderr}"
 
     def _set_account(self, account: Account, known: bool) -> None:
         home = pathlib.Path(account.home)

@@ -79,6 +79,7 @@ def findings(wanted: Wanted, seen: Observed) -> list[Finding]:
     """Return all findings, in the order of the phases."""
     return [
         *_node(wanted, seen.node),
+        *_packages(seen.node),
         *_gpus(wanted, seen.node),
         *_peers(wanted, seen.node),
         *_container(wanted, seen),
@@ -121,6 +122,15 @@ def _node(wanted: Wanted, node: Values) -> list[Finding]:
         reason = "Secure Boot is on, and the firmware does not know the key with which DKMS signs modules"
         rows.append(Finding("driver", NEEDS_YOU, f"{reason}: enrol it at the console (the phase node names the steps), or switch Secure Boot off"))
     return [*rows, Finding("driver", WILL_FIX, f"{loaded or 'None'} is loaded, {wanted.driver_version} will be installed")]
+
+
+def _packages(node: Values) -> list[Finding]:
+    """Return why the packages that the driver's build needs can't be had; what can be had is part of the installation."""
+    apt = node.get("apt") or {}
+    if not apt.get("problem"):
+        return []
+    reason = f"apt can't install {', '.join(apt['missing'])}: {apt['problem']}"
+    return [Finding("packages", NEEDS_YOU, ". ".join(each.rstrip(".") for each in (reason, apt.get("remedy")) if each))]
 
 
 def _gpus(wanted: Wanted, node: Values) -> list[Finding]:

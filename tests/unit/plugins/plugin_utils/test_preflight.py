@@ -248,3 +248,16 @@ def test_ways_between_the_gpus(level: str, iommu: str, state: str) -> None:
     assert states(node=node)["P2P"] == [state]
     assert "P2P" not in states(dataclasses.replace(WANTED, tp_size=1, gpus=1), node=node)
     assert "P2P" not in states(dataclasses.replace(WANTED, lane="cpu"), node=node)
+
+
+def test_packages_that_apt_cannot_have_are_a_finding_before_anything_changes() -> None:
+    apt = {
+        "missing": ["dkms", "proxmox-default-headers"],
+        "problem": "E: Unable to locate package proxmox-default-headers. 401 Unauthorized",
+        "remedy": "Enable it.",
+    }
+    rows = [row for row in preflight._packages({"apt": apt}) if row.state == preflight.NEEDS_YOU]
+    assert [row.sentence for row in rows] == [
+        "apt can't install dkms, proxmox-default-headers: E: Unable to locate package proxmox-default-headers. 401 Unauthorized. Enable it"
+    ]
+    assert preflight._packages({"apt": {**apt, "problem": ""}}) == [] == preflight._packages({})
