@@ -91,10 +91,12 @@ def texts_digest(texts: t.Mapping[str, str]) -> str:
 
 def without_secrets(text: str, secrets: t.Iterable[str] = ()) -> str:
     """Return the text with known secrets, and values of names that sound like one, replaced by stars."""
+    # The lines first: a secret may be a part of such a name.
+    text = _SECRET_LINE.sub(_masked_line, text)
     for secret in secrets:
         if secret:
             text = text.replace(secret, MASK)
-    return _SECRET_LINE.sub(_masked_line, text)
+    return text
 
 
 def _masked_line(match: re.Match[str]) -> str:

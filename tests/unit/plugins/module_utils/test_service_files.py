@@ -47,3 +47,13 @@ def test_a_key_that_nobody_could_use_is_refused(key: str) -> None:
     params: dict[str, t.Any] = {"api_key_source": "given", "api_key": key}
     with pytest.raises(KproError, match="API key"):
         api_key(params, t.cast(ServicePresent, None))
+
+
+def test_the_key_of_the_administration_is_filled_in_and_hidden() -> None:
+    config = f'{CONFIG}admin-api-key: "@KPRO_ADMIN_API_KEY@"\n'
+    texts = given_texts({**GIVEN, "admin_api_key": 'ad"min'}, config, "key")
+    assert yaml.safe_load(texts["config"])["admin-api-key"] == 'ad"min'
+    wanted = wanted_service(texts, "key", PATHS, "sglang")
+    changes = [Change("Write", None, file.text, ("write", file.role)) for file in wanted.files]
+    shown = "".join(entry["before"] + entry["after"] for entry in plan_diff(changes, wanted))
+    assert "ad" not in shown.partition("admin-api-")[2] and 'ad"min' not in shown
