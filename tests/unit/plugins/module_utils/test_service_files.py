@@ -14,7 +14,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._service_files import TEXTS, api_key, given_texts, plan_diff, wanted_service
 from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServicePresent
-from ansible_collections.kpro.llm.plugins.module_utils._service_text import quoted_for_yaml
+from ansible_collections.kpro.llm.plugins.module_utils._service_text import quoted_for_yaml, without_secret_names
 
 CONFIG = 'model-path: "/m"\napi-key: "@KPRO_API_KEY@"\n'
 GIVEN = {f"{role}_text": "" for role in TEXTS}
@@ -57,3 +57,9 @@ def test_the_key_of_the_administration_is_filled_in_and_hidden() -> None:
     changes = [Change("Write", None, file.text, ("write", file.role)) for file in wanted.files]
     shown = "".join(entry["before"] + entry["after"] for entry in plan_diff(changes, wanted))
     assert "ad" not in shown.partition("admin-api-")[2] and 'ad"min' not in shown
+
+
+def test_a_secret_of_the_environment_is_no_input_of_the_plan() -> None:
+    secrets = {"HF_TOKEN": "hf_x", "MY_PASSWORD": "x", "OPENAI_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x", "HTTP_AUTH": "a:b"}
+    plain = {"SGLANG_MAMBA_CONV_DTYPE": "float32", "SGLANG_CLIP_MAX_NEW_TOKENS": "4096", "CUTE_DSL_TOKEN_SWITCH": "true"}
+    assert without_secret_names({**secrets, **plain}) == plain
