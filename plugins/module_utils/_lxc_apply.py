@@ -81,6 +81,9 @@ class Applier:
             after = f"container {self._vmid} is stopped now, a start failed: {second.reason}"
         return KproError(error.what, f"{error.reason.rstrip('.')}; {after}", error.remedy, **error.details)
 
+    def _do_take_over(self) -> None:
+        """Nothing of its own: the tag is one of the settings that follow."""
+
     def _do_folder(self, path: str, uid: int, gid: int) -> None:
         if self._host is None:
             raise KproError(path, "a folder of the node can only be made on the node itself", "Make it there, or use the way through pvesh")
@@ -189,7 +192,8 @@ class Applier:
 
     def _do_destroy(self) -> None:
         what = f"removal of container {self._vmid}"
-        params = {"purge": 1, "destroy-unreferenced-disks": 1}
+        # A volume that its configuration does not name is not proven to be its own: somebody may have kept it.
+        params = {"purge": 1, "destroy-unreferenced-disks": 0}
         self._tasks.run(what, f"/nodes/{self._node}/lxc/{self._vmid}", params, verb="delete")
 
     def _await_state(self, what: str, running: bool) -> None:

@@ -10,12 +10,15 @@ import typing as t
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_gpus as gpu_rules
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as prop
+from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import OWNER_TAG, Declared, Mount
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Facts, Present
 from ansible_collections.kpro.llm.plugins.module_utils._mount_state import stale
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu
-from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import can_use, root_ids
+from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import MAP_KEYS, can_use, custom_map, map_gaps, map_problem, root_ids
+from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import RawLine
+from ansible_collections.kpro.llm.plugins.module_utils._system_folders import check_source
 
 
 def choose_gpus(declared: Declared, facts: Facts) -> tuple[Gpu, ...] | None:
@@ -54,6 +57,14 @@ def check_owner(declared: Declared, present: Present) -> bool:
             "Choose another id, or take the container over with adopt: true (its data, volumes and MAC addresses stay)",
         )
     return True
+
+
+def take_over(declared: Declared, present: Present) -> Change:
+    """Return the step that says whose container is taken over; the tag that makes it ours is set with the other settings."""
+    name = present.config.keys.get("hostname", "no name")
+    tags = present.config.keys.get("tags", "")
+    sentence = f"Take over {declared.name} (takes over '{name}', made by somebody else)"
+    return Change(sentence, f"'{name}', tags: {tags or 'none'}", f"of this deployment, tag {OWNER_TAG}", ("take_over",))
 
 
 def check_privilege(declared: Declared, present: Present, adopted: bool) -> str:
@@ -113,6 +124,46 @@ def check_devices(wanted: t.Mapping[str, str], facts: Facts, required: bool) -> 
     return found
 
 
+def check_map(declared: Declared, facts: Facts, now: t.Sequence[RawLine], after: t.Sequence[RawLine], unprivileged: bool, starts: bool) -> list[str]:
+    """Check a container's own map of ids (``lxc.idmap``) as it will be; return sentences on what a person should know about it.
+
+    :param now: its raw lines as they are; for a new container there are none.
+    :param starts: the container will be started, or started anew.
+    :raises KproError: if Proxmox or the kernel would refuse it, or its root file system belongs to another root.
+    """
+    extents = custom_map(after)
+    if not extents:
+        return []
+    changed = _map_lines(now) != _map_lines(after)
+    remedy = (
+        "Correct the lines lxc.idmap (raw_lines)" if declared.raw_lines else f"Correct the lines lxc.idmap in /etc/pve/lxc/{declared.vmid}.conf on the node"
+    )
+    problem = map_problem(extents, facts.granted)
+    if problem:
+        if starts or changed:
+            raise KproError(declared.name, problem, remedy)
+        return [f"{declared.name} can't start again: {problem}"]
+    ids, before = root_ids(unprivileged, after), _root_before(now, unprivileged)
+    if before and ids != before:
+        reason = f"its map (lxc.idmap) makes its root {ids[0]}:{ids[1]} on the node, and its files belong to the root {before[0]}:{before[1]}"
+        raise KproError(declared.name, reason, f"Let the map begin with 'u 0 {before[0]} ...' and 'g 0 {before[1]} ...'")
+    gaps = map_gaps(extents)
+    return [f"The map of {declared.name} (lxc.idmap) leaves out {gaps}: files of these belong to nobody in it"] if gaps and changed else []
+
+
+def _root_before(now: t.Sequence[RawLine], unprivileged: bool) -> tuple[int, int] | None:
+    """Return whom the container's files belong to, None if no valid map says it."""
+    try:
+        extents = custom_map(now)
+    except KproError:
+        return None
+    return None if map_problem(extents) else root_ids(unprivileged, now)
+
+
+def _map_lines(raw: t.Iterable[RawLine]) -> list[str]:
+    return sorted(" ".join(value.split()) for key, value in raw if key in MAP_KEYS)
+
+
 def stale_devices(present: Present, facts: Facts) -> dict[str, str]:
     """Return the passed NVIDIA device nodes that are no longer the node's own inside the running container, with the reason.
 
@@ -166,15 +217,16 @@ def check_bridge(key: str, value: str, facts: Facts) -> None:
 def mount_findings(mounts: t.Iterable[Mount], facts: Facts, unprivileged: bool, raw: t.Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
     """Return the folders to make on the node, and sentences on folders that the container's root can't use.
 
-    :raises KproError: if a source is no folder.
+    :raises KproError: if a source is no folder, or one of the system's.
     """
-    uid, gid = root_ids(unprivileged, raw)
     missing: list[str] = []
     notes = []
+    uid, gid = root_ids(unprivileged, raw)
     for mount in mounts:
         state = (facts.paths or {}).get(mount.source)
         if state is None:
             continue
+        check_source(f"mount source '{mount.source}'", mount.source, state.real)
         if state.kind == "absent":
             missing.append(mount.source)
         elif state.kind != "folder":

@@ -15,6 +15,7 @@ from ansible_collections.kpro.llm.plugins.module_utils import _pve_property as p
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, device_path, is_nvidia_node, nodes_for
 from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import RawLine
+from ansible_collections.kpro.llm.plugins.module_utils._system_folders import check_source
 
 OWNER_TAG = "kpro-llm"
 DEVICE_MODE = re.compile(r"^0[0-7]{3}$")
@@ -23,11 +24,14 @@ ALLOCATED = re.compile(r"^[^/:]+:(\d+)$")  # STORAGE:GIB, an order to allocate, 
 
 @dataclasses.dataclass(frozen=True)
 class Mount:
-    """A folder of the node or a volume inside the container; None leaves a flag as it is."""
+    """A folder of the node or a volume inside the container; None leaves a flag as it is.
+
+    ``read_only`` has a default, as others decide by it who keeps what is in the folder: no word of it must mean the same everywhere.
+    """
 
     source: str
     target: str
-    read_only: bool | None = None
+    read_only: bool = False
     shared: bool | None = None
     backup: bool | None = None
 
@@ -86,6 +90,8 @@ def check_declared(declared: Declared) -> None:
             raise KproError(f"mount {mount.source}", f"target '{mount.target}' is not an absolute path inside the container")
         if not mount.is_bind and ":" not in mount.source:
             raise KproError(f"mount {mount.target}", f"source '{mount.source}' is neither an absolute path nor a volume")
+        if mount.is_bind:
+            check_source(f"mount source '{mount.source}'", mount.source)
         if targets.count(target) > 1:
             raise KproError(f"mount {mount.target}", "it is declared twice")
     for key in declared.scalars:

@@ -62,6 +62,7 @@ class Facts:
     :param sources: sources of mounts without links, by source.
     :param holders: processes of the container that have a GPU open.
     :param majors: character device majors and their drivers.
+    :param granted: ranges of the node's ids that root may map, by kind.
     :param bridges: whether the declared bridges exist.
     :param storages: storages of the node (only if a container is to be made).
     :param stored: templates on the template storage (likewise).
@@ -81,6 +82,7 @@ class Facts:
     sources: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     holders: tuple[GpuProcess, ...] = ()
     majors: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
+    granted: t.Mapping[str, tuple[tuple[int, int], ...]] | None = None
     bridges: t.Mapping[str, bool] = dataclasses.field(default_factory=dict)
     storages: Rows = ()
     stored: Rows = ()

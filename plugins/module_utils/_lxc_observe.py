@@ -149,17 +149,21 @@ class Observer:
         if declared.gpus is not None:
             paths |= set(gpu_rules.nodes_for(facts.gpus or ()))
         paths |= {extra["path"] for extra in declared.devices or ()}
-        paths |= {mount.source for mount in declared.mounts or () if mount.is_bind}
-        sources = {parts["volume"] for parts in checks.binds(facts.present.active)} if facts.present and pid else set()
+        sources = {mount.source for mount in declared.mounts or () if mount.is_bind}
+        mounted = {parts["volume"] for parts in checks.binds(facts.present.active)} if facts.present and pid else set()
         bridge = (declared.network or {}).get("bridge") or ""
         return dataclasses.replace(
             facts,
             guests=self._guests(declared.vmid) if declared.gpus is not None else (),
-            paths={path: self._host.look(path) for path in paths},
+            paths={
+                **{path: self._host.look(path) for path in paths},
+                **{path: self._host.look_at_source(path) for path in sources},
+            },
+            granted=self._host.granted_ids(),
             inside={path: self._host.look_inside(pid, path) for path in passed} if pid else {},
-            mounts=self._host.mounts() if sources else (),
-            mounts_inside=self._host.mounts(pid) if sources else (),
-            sources={source: self._host.without_links(source) for source in sources},
+            mounts=self._host.mounts() if mounted else (),
+            mounts_inside=self._host.mounts(pid) if mounted else (),
+            sources={source: self._host.without_links(source) for source in mounted},
             holders=self._host.gpu_processes(declared.vmid) if facts.present and facts.present.running and declared.gpus is not None else (),
             majors=read_majors(self._host.majors_text()),
             bridges={bridge: self._host.has_bridge(bridge)} if bridge else {},

@@ -41,7 +41,7 @@ def argument_spec() -> dict[str, t.Any]:
         "mounts": {
             "type": "list",
             "elements": "dict",
-            "options": {**mount, **{name: {"type": "bool"} for name in ("read_only", "shared", "backup")}},
+            "options": {**mount, "read_only": {"type": "bool", "default": False}, **{name: {"type": "bool"} for name in ("shared", "backup")}},
         },
         "gpus": {"type": "raw"},
         "node_gpus": {"type": "list", "elements": "dict"},

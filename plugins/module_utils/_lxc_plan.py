@@ -22,8 +22,8 @@ from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import Decl
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Facts, Present
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu, device_path
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import root_ids
-from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import RawLine, split_raw
-from ansible_collections.kpro.llm.plugins.module_utils._pve_raw_wanted import edit_for
+from ansible_collections.kpro.llm.plugins.module_utils._pve_raw import RawLine, RawSplit, split_raw
+from ansible_collections.kpro.llm.plugins.module_utils._pve_raw_wanted import edit_for, lines_after
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,9 +89,10 @@ def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:
     notes += checks.check_devices(devices, facts, declared.require_devices)
     if wanted.get("net0"):
         checks.check_bridge("net0", str(wanted["net0"]), facts)
-    folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, declared.unprivileged, ())
+    notes += checks.check_map(declared, facts, (), declared.raw_lines, declared.unprivileged, starts=True)
+    folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, declared.unprivileged, declared.raw_lines)
     parameters = create_parameters(declared, wanted, volume)
-    changes += _make_folders(folders, root_ids(declared.unprivileged), declared)
+    changes += _make_folders(folders, root_ids(declared.unprivileged, declared.raw_lines), declared)
     changes.append(
         Change(
             f"Create {declared.name} from {stores.template_file(volume)} on {declared.storage} ({declared.rootfs_gib} GiB)",
@@ -112,10 +113,12 @@ def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan
         return _plan_removal(declared, present)
     gpus = checks.choose_gpus(declared, facts)
     unprivileged = cfg.prop.flag(present.config.keys.get("unprivileged", "0")) == "1"
-    raw = split_raw(present.config.raw if gpus is not None else (), facts.majors, not unprivileged)
+    stored = present.config.raw
+    raw = split_raw(stored, facts.majors, not unprivileged) if gpus is not None else RawSplit((), stored)
     settings = cfg.differences(present.config, wanted_keys(declared, present.config, gpus))
     notes = [checks.check_privilege(declared, present, adopted)]
-    folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, unprivileged, present.config.raw)
+    after = lines_after(raw.kept, declared.raw_lines)
+    folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, unprivileged, after)
     resize, size_notes = _resize(declared, present)
     stale = checks.stale_devices(present, facts) if gpus is not None else {}
     strange = checks.stale_mounts(present, facts)
@@ -125,13 +128,16 @@ def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan
     waiting = tuple(sorted({*_waiting(declared, facts, present, settings), *stale}))
     raw_work = [*(_remove_raw(declared, line, reason) for line, reason in raw.replaced), *_declared_raw(declared, raw.kept)]
     work = [
-        *_make_folders(folders, root_ids(unprivileged, present.config.raw), declared),
+        *_make_folders(folders, root_ids(unprivileged, after), declared),
         *raw_work,
         *(_set(declared, setting, gpus or ()) for setting in settings),
         *resize,
     ]
     late = ("dev[n]",) * bool(raw.replaced) + ("raw lines",) * (len(raw_work) > len(raw.replaced))
     changes, waits = _with_power(declared, facts, present, work, waiting, late)
+    changes = [checks.take_over(declared, present), *changes] if adopted else changes
+    starts = any(change.action[0] == "start" for change in changes)
+    notes += checks.check_map(declared, facts, stored, after, unprivileged, starts)
     if any(change.action[0] == "stop" for change in changes):
         notes.append(holding.ends_with_restart(declared.name, facts.holders))
     elif adopted:

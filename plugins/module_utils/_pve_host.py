@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import hashlib
 import os
@@ -20,7 +21,9 @@ from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import Proce
 from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import HeldFolder, Refused
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_holders import GpuProcess, short_command, started_by_service
 from ansible_collections.kpro.llm.plugins.module_utils._mount_state import MountRow, mount_rows
-from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import FileState
+from ansible_collections.kpro.llm.plugins.module_utils._mount_table import within
+from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import KINDS, FileState, granted_ranges
+from ansible_collections.kpro.llm.plugins.module_utils._system_folders import FOLDERS, TREES
 
 FOREIGN_LINK = "link that others than root could have made"
 LOCK_WAIT_S = 10.0  # as PVE::LXC::Config::lock_config waits
@@ -69,6 +72,33 @@ class Host:
             return FileState(path, "absent")
         except Refused:
             return FileState(path, FOREIGN_LINK)
+
+    def look_at_source(self, path: str) -> FileState:
+        """Return what is at a path that is to be mounted, with where its links lead."""
+        found = self.look(path)
+        real = self._inside(os.path.realpath(self._at(path)))
+        if found.kind == "folder":
+            # The same folder may have been mounted under another name.
+            place = self._at(path).stat()
+            for folder in (*TREES, *FOLDERS):
+                with contextlib.suppress(OSError):
+                    other = self._at(folder).stat()
+                    if (other.st_dev, other.st_ino) == (place.st_dev, place.st_ino):
+                        real = folder
+        return dataclasses.replace(found, real=real)
+
+    def _inside(self, path: str) -> str:
+        """Return a path of this system as the node's own."""
+        root = os.path.realpath(self._root)
+        return os.path.normpath(os.path.join("/", os.path.relpath(path, root))) if within(path, root) else path
+
+    def granted_ids(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Return the ranges of the node's ids that root may map, by kind (``u``, ``g``); a kind whose file is not there is left out."""
+        found = {}
+        for kind, name in KINDS.items():
+            with contextlib.suppress(OSError):
+                found[kind] = granted_ranges(self._at(f"/etc/sub{name}").read_text(encoding="utf-8", errors="replace"))
+        return found
 
     def look_inside(self, pid: int, path: str) -> FileState:
         """Return what is at a path inside the container whose init has this process id."""

@@ -74,6 +74,12 @@ def edit_for(stored: t.Sequence[RawLine], wanted: t.Sequence[RawLine] | None) ->
     return RawEdit(tuple(gone), tuple(line for line in dict.fromkeys(wanted) if line not in have))
 
 
+def lines_after(stored: t.Sequence[RawLine], wanted: t.Sequence[RawLine] | None) -> tuple[RawLine, ...]:
+    """Return the raw lines as they will be."""
+    edit = edit_for(stored, wanted)
+    return (*(line for line in stored if line not in edit.gone), *edit.new)
+
+
 def add_lines(text: str, new: t.Sequence[RawLine]) -> str:
     """Return a configuration file with raw lines at the end of its current section; all else stays byte for byte."""
     if not new:

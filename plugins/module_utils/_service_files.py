@@ -12,6 +12,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
 from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServiceFile, ServicePresent, ServiceWanted
 from ansible_collections.kpro.llm.plugins.module_utils._service_text import (
+    ADMIN_KEY_PLACEHOLDER,
     API_KEY_PLACEHOLDER,
     DIGEST_NAME,
     quoted_for_yaml,
@@ -41,7 +42,7 @@ def service_paths(params: t.Mapping[str, t.Any]) -> dict[str, str]:
 
 
 def given_texts(params: t.Mapping[str, t.Any], config: str, key: str) -> dict[str, str]:
-    """Return the rendered texts by role, with the API key filled in.
+    """Return the rendered texts by role, with the keys filled in.
 
     :param params: options of the module (``*_text``).
     :param config: the engine's configuration to run, one of the rungs.
@@ -50,7 +51,10 @@ def given_texts(params: t.Mapping[str, t.Any], config: str, key: str) -> dict[st
     missing = [f"{role}_text" for role in TEXTS if params[f"{role}_text"] is None]
     if missing:
         raise KproError("kpro.llm.sglang_service", f"state=started needs {', '.join(missing)}", "Render the templates of the role sglang_server")
-    return {**{role: params[f"{role}_text"] for role in TEXTS}, "config": config.replace(API_KEY_PLACEHOLDER, quoted_for_yaml(key))}
+    admin_key = _checked(str(params["admin_api_key"])) if params.get("admin_api_key") else ""
+    for placeholder, value in ((API_KEY_PLACEHOLDER, key), (ADMIN_KEY_PLACEHOLDER, admin_key)):
+        config = config.replace(placeholder, quoted_for_yaml(value))
+    return {**{role: params[f"{role}_text"] for role in TEXTS}, "config": config}
 
 
 def wanted_service(texts: t.Mapping[str, str], key: str, paths: t.Mapping[str, str], group: str, *, force_restart: bool = False) -> ServiceWanted:

@@ -17,7 +17,7 @@ OptionValue: t.TypeAlias = bool | int | float | str | list[t.Any]
 
 OPTIONS_PLACEHOLDER = "@KPRO_OPTIONS@"
 # Set by the role's own typed variables; a second value in the free options would contradict them.
-TYPED_OPTIONS = frozenset({"model_path", "served_model_name", "host", "port", "tp_size", "api_key"})
+TYPED_OPTIONS = frozenset({"model_path", "served_model_name", "host", "port", "tp_size", "api_key", "admin_api_key"})
 
 
 def release_of(version: str) -> tuple[int, ...]:

@@ -130,6 +130,7 @@ options:
     description:
       - Folders of the node and volumes inside the container, told apart by their targets.
       - A folder that is missing on the node is made, owned by the container's root.
+      - A system folder (V(/), C(/etc), C(/var/lib), somebody's home and the like), a folder that holds one, and a link to one are refused.
       - Folders that are not listed are no longer mounted; volumes always stay. Without this option all mounts stay.
     type: list
     elements: dict
@@ -145,8 +146,9 @@ options:
       read_only:
         description: Whether it is mounted read-only.
         type: bool
+        default: false
       shared:
-        description: Whether the same content is on every node, so that the container may migrate.
+        description: Whether the same content is on every node, so that the container may migrate. Without it the mark stays as it is.
         type: bool
       backup:
         description: Whether a volume is part of backups.

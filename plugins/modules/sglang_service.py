@@ -60,6 +60,9 @@ options:
   api_key:
     description: The key for O(api_key_source=given).
     type: str
+  admin_api_key:
+    description: The key of the engine's administration, put in where the text of O(config_text) holds V(@KPRO_ADMIN_API_KEY@).
+    type: str
   user:
     description: User that the service runs as; it must exist.
     type: str
@@ -196,7 +199,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
     "unit_text": _TEXT,
     "config_text": _TEXT,
-    "environment_text": {"type": "str", "default": ""},
+    "environment_text": {"type": "str", "default": "", "no_log": True},
     "gate_text": _TEXT,
     "launcher_text": _TEXT,
     **PATH_SPEC,
@@ -207,6 +210,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "retry": {"type": "bool", "default": False},
     "api_key_source": {"type": "str", "choices": ["generated", "given", "none"], "default": "generated", "no_log": False},
     "api_key": {"type": "str", "no_log": True},
+    "admin_api_key": {"type": "str", "no_log": True},
     "user": {"type": "str", "default": "sglang"},
     "group": {"type": "str", "default": "sglang"},
     "roots": {"type": "list", "elements": "path", "default": ["/opt/kpro-llm"]},

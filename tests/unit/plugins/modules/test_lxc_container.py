@@ -342,6 +342,23 @@ def test_a_missing_mount_source_of_our_container_is_made_again(node: LxcNode) ->
     assert as_foretold(node)["plan"][0].startswith("Make the folder /srv/models")
 
 
+def test_a_store_that_the_container_only_reads_belongs_to_the_nodes_root(node: LxcNode) -> None:
+    mounts = [{"source": f"/srv/{name}", "target": f"/srv/{name}", "read_only": name == "shared"} for name in ("own", "shared")]
+    plan = node.deploy(state="stopped", mounts=mounts)["plan"]
+    assert "Make the folder /srv/own on the node for the container's root (100000:100000)" in plan
+    assert "Make the folder /srv/shared on the node for its root (0:0), the container only reads it" in plan
+    assert os.stat(node.root / "srv/shared").st_uid == os.geteuid()
+
+
+def test_a_mount_source_that_a_container_leads_elsewhere_is_refused(node: LxcNode) -> None:
+    (node.root / "srv").mkdir(exist_ok=True)
+    (node.root / "srv/own").mkdir(mode=0o777)
+    (node.root / "srv/own").chmod(0o777)
+    (node.root / "srv/own/deep").symlink_to(node.root / "etc")
+    answer = node.deploy(state="stopped", mounts=[{"source": "/srv/own/deep", "target": "/srv/own"}])
+    assert answer.get("failed") and ("link that others than root could have made" in answer["msg"] or "system" in answer["msg"])
+
+
 # --- restart ---------------------------------------------------------------------------------------------------------
 
 
@@ -657,3 +674,80 @@ def test_a_check_before_the_driver_is_loaded_plans_without_devices(node: LxcNode
     assert unknown["changed"] and unknown["gpus"] == []
     known = node.deploy(check=True, node_gpus=GPUS, require_devices=False)
     assert "dev0" in known["diff"]["after"] and any("/dev/nvidia0" in note for note in known["notes"])
+
+
+# --- whose folders, whose container, whose ids ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["/", "/srv/..", "/etc", "/etc/", "/root", "/var/lib", "/usr/share", "/home/alice", "/etc/pve/nodes"])
+def test_a_system_folder_is_never_mounted(node: LxcNode, source: str) -> None:
+    (node.root / "etc").mkdir(exist_ok=True)
+    message = refused(node, "mount source", "Nothing was changed", mounts=[{"source": source, "target": "/srv/models"}])["msg"]
+    assert "chown" not in message
+
+
+@pytest.mark.parametrize(("link", "source"), [("../etc", "/srv/link"), ("..", "/srv/link"), ("../etc", "/srv/link/new"), ("../var", "/srv/link/lib")])
+def test_a_link_to_a_system_folder_is_never_mounted(node: LxcNode, link: str, source: str) -> None:
+    (node.root / "srv/link").symlink_to(link)
+    before = {path: (path.lstat().st_uid, path.lstat().st_mode) for path in node.root.rglob("*")}
+    message = refused(node, "mount source", "leads to", "system's", mounts=[{"source": source, "target": "/srv/models"}])["msg"]
+    assert "chown" not in message
+    assert {path: (path.lstat().st_uid, path.lstat().st_mode) for path in before} == before
+
+
+def test_an_admins_link_to_a_pool_is_fine(node: LxcNode) -> None:
+    (node.root / "rpool/models").mkdir()
+    os.chown(node.root / "rpool/models", 100000, 100000)
+    (node.root / "srv/models").symlink_to("../rpool/models")
+    assert node.deploy().get("failed") is None
+
+
+def test_a_container_that_is_taken_over_is_named_in_plan_and_diff(node: LxcNode) -> None:
+    node.has(HAND_MADE.replace("hostname: llm", "hostname: pihole"))
+    planned = node.deploy(check=True, adopt=True)
+    assert planned["plan"][0] == "Take over container 129 (takes over 'pihole', made by somebody else)"
+    assert "'pihole', tags: none" in planned["diff"]["before"]
+    done = as_foretold(node, adopt=True)
+    assert done["plan"] == planned["plan"]
+    assert not [sentence for sentence in node.deploy(adopt=True)["plan"] if "Take over" in sentence]
+
+
+def test_read_only_that_is_taken_out_of_the_declaration_is_taken_off(node: LxcNode) -> None:
+    mount = {"source": "/srv/models", "target": "/srv/models"}
+    node.deploy(mounts=[{**mount, "read_only": True}])
+    assert "ro=1" in node.config()
+    waits = node.deploy(check=True, mounts=[mount])
+    assert waits["plan"] == ["Set mp0 of container 129"] and waits["restart_needed"]
+    assert not node.deploy(mounts=[mount], restart=True).get("failed")
+    assert "ro=1" not in node.config()
+
+
+IDMAP_BEFORE_ANYTHING = [
+    (["lxc.idmap: g 0 100000 65536"], "no uid for the container's root"),
+    (["lxc.idmap: b 0 100000 65536"], "'b' is not one of them"),
+    (["lxc.idmap: u 0 200000 65536", "lxc.idmap: g 0 200000 65536"], "its files belong to the root 100000:100000"),
+    (["lxc.idmap: u 0 100000 65536", "lxc.idmap: g 0 100000 65536", "lxc.idmap: u 65000 300000 9"], "overlap"),
+    (["lxc.idmap: u 0 100000 1000", "lxc.idmap: u 1000 1000 1", "lxc.idmap: g 0 100000 65536"], "root:1000:1"),
+]
+
+
+@pytest.mark.parametrize(("lines", "words"), IDMAP_BEFORE_ANYTHING)
+def test_a_map_that_can_not_work_is_refused_before_the_container_is_made(node: LxcNode, lines: list[str], words: str) -> None:
+    for name in ("subuid", "subgid"):
+        node.file(f"etc/{name}", "root:100000:300000\n")
+    refused(node, words, raw_lines=lines)
+    assert not (node.root / "srv/models").exists()
+
+
+@pytest.mark.parametrize(("lines", "words"), IDMAP_BEFORE_ANYTHING[:2])
+def test_a_map_that_can_not_work_is_told_of_a_container_that_has_it(node: LxcNode, lines: list[str], words: str) -> None:
+    node.has("\n".join([*OURS.splitlines(), *lines, ""]))
+    refused(node, words)
+
+
+def test_a_folder_is_made_for_the_root_of_the_containers_own_map(node: LxcNode) -> None:
+    """Also of a privileged one: the lines count whatever its level."""
+    node.has(f"{OURS.replace('unprivileged: 1', '')}lxc.idmap: u 0 200000 65536\nlxc.idmap: g 0 300000 65536\n")
+    assert not node.deploy(unprivileged=False).get("failed")
+    owner = (node.root / "srv/models").stat()
+    assert (owner.st_uid, owner.st_gid) == (200000, 300000)

@@ -1,0 +1,166 @@
+# Copyright (c) 2026 kpro
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the driver phase put on a node, and whether it may go. PRIVATE: for use in kpro.llm only."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import re
+import stat
+import typing as t
+
+from ansible_collections.kpro.llm.plugins.module_utils import _driver_files as files
+from ansible_collections.kpro.llm.plugins.module_utils._changes import Change
+from ansible_collections.kpro.llm.plugins.module_utils._command import Command
+from ansible_collections.kpro.llm.plugins.module_utils._driver_repository import NAME
+from ansible_collections.kpro.llm.plugins.module_utils._driver_users import gpu_users
+from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import ProcessFiles
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_host import GpuHost
+from ansible_collections.kpro.llm.plugins.module_utils._gpu_model import NvmlReport
+from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import OWNER_TAG
+from ansible_collections.kpro.llm.plugins.module_utils._nvidia_text import guest_name
+from ansible_collections.kpro.llm.plugins.module_utils._pve_config import read_config_file, split_tags
+from ansible_collections.kpro.llm.plugins.module_utils._runtime_base import Repository
+from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
+
+_REPOSITORY = Repository(NAME, "", "", "")
+# The last to start goes first.
+UNITS = tuple(reversed(files.node_units(persistence=True)))
+PATHS = (
+    *(f"{files.UNIT_FOLDER}/{unit}" for unit in UNITS),
+    *(files.SYSUSERS, files.KERNEL_HOOK, files.MODULES_LOAD, files.MODPROBE, files.PREFERENCES),
+    *(_REPOSITORY.sources_path, _REPOSITORY.key_path),
+)
+# These have no line that says whose they are; their names are ours.
+UNMARKED = frozenset({_REPOSITORY.sources_path, _REPOSITORY.key_path})
+MARK = "Written by the Ansible collection kpro.llm"
+MOST_BYTES = 1 << 20
+# A guest has a GPU by other ways than dev[n], too: rules for NVIDIA's major, hooks, an environment that asks for GPUs, the driver's files.
+_RAW_CLAIM = re.compile(
+    r"^lxc\.(?:cgroup2?\.devices\.allow\s*[:=]\s*c\s+195:|hook\.\S+\s*[:=].*nvidia|environment\s*[:=]\s*NVIDIA_VISIBLE_DEVICES=(?!void|none)"
+    r"|mount\.entry\s*[:=]\s*\S*(?:nvidia|libcuda))|^dev\d+\s*:\s*(?:\S*path=)?/dev/nvidia",
+    re.MULTILINE,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeDriver:
+    """What there is.
+
+    :param ours: our files, in the order in which they go.
+    :param foreign: files of our names that somebody else wrote.
+    :param guests: other guests that have a GPU, in words.
+    :param users: processes that have one, with the commands that end them.
+    """
+
+    ours: tuple[str, ...]
+    foreign: tuple[str, ...]
+    guests: tuple[str, ...]
+    users: tuple[str, ...]
+
+
+def look(leaving: t.Collection[int], root: str = "/", command: Command | None = None) -> NodeDriver:
+    """Observe a node.
+
+    :param leaving: containers that do not count, if they are ours.
+    """
+    # Without it nobody would seem to need the driver.
+    if not (pathlib.Path(root) / "etc/pve/lxc").is_dir():
+        reason = "/etc/pve/lxc cannot be read, so nothing tells which guests have a GPU"
+        raise KproError("Proxmox's configuration", reason, "Nothing was removed. See 'systemctl status pve-cluster' on the node")
+    ours: list[str] = []
+    foreign: list[str] = []
+    for path in PATHS:
+        found = _kind(pathlib.Path(root) / path.lstrip("/"), path)
+        if found:
+            (ours if found == "ours" else foreign).append(path)
+    host = GpuHost(command or Command(), root)
+    own = {vmid for vmid in leaving if _is_ours(pathlib.Path(root) / f"etc/pve/lxc/{vmid}.conf")}
+    guests = _containers(pathlib.Path(root), own)
+    guests += [f"VM {vm}{f' ({name})' if name else ''}" for card in host.pci() for vm, name in zip(card.vms, card.vm_names, strict=True)]
+    holders = [one for one in ProcessFiles(f"{root.rstrip('/')}/proc").holders() if one.container not in own]
+    users = gpu_users(holders, NvmlReport(""), host.gpu_containers(), files.PERSISTENCE_UNIT)
+    return NodeDriver(tuple(ours), tuple(foreign), tuple(dict.fromkeys(guests)), tuple(f"{one.words} ('{one.end}' ends it)" for one in users))
+
+
+def plan(seen: NodeDriver, deployments: t.Sequence[str], *, driver: bool) -> tuple[list[Change], list[str]]:
+    """Return what goes, and sentences on what stays.
+
+    :param deployments: other deployments of the inventory that use the node, in words.
+    :param driver: the driver itself goes as well.
+    :raises KproError: if it is to go while somebody else needs it.
+    """
+    needed = [*deployments, *(f"{guest} has a GPU" for guest in seen.guests)]
+    if driver and (needed or seen.users):
+        words = "; ".join([*needed, *seen.users])
+        raise KproError("the driver", f"others need it: {words}", "Nothing was removed. End that first, or leave the driver (without decommission_driver)")
+    notes = [f"{path} stays: somebody else wrote it" for path in seen.foreign]
+    if needed or seen.users:
+        keep = f"what keeps the driver stays ({', '.join(seen.ours)}): {'; '.join([*needed, *seen.users])}"
+        return [], [*notes, *([keep] if seen.ours else [])]
+    changes = []
+    for path in seen.ours:
+        unit = os.path.basename(path) if path.startswith(files.UNIT_FOLDER) else ""
+        sentence = f"Stop {unit} and remove {path}" if unit else f"Remove {path}"
+        changes.append(Change(sentence, path, None, ("unit", unit, path) if unit else ("file", "", path)))
+    return changes, notes
+
+
+def apply(changes: t.Sequence[Change], root: str = "/") -> None:
+    """Stop units and remove files.
+
+    :raises KproError: if systemd refuses.
+    """
+    for change in changes:
+        kind, unit, path = change.action
+        if kind == "unit":
+            systemd = Systemd(unit)
+            systemd.stop(60.0)
+            systemd.disable()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(pathlib.Path(root) / path.lstrip("/"))
+    if any(change.action[0] == "unit" for change in changes):
+        Systemd(files.NODES_UNIT).daemon_reload()
+
+
+def _kind(place: pathlib.Path, path: str) -> str:
+    """Return whose a file is: ``ours``, ``foreign``, or nothing if there is none."""
+    if not os.path.lexists(place):
+        return ""
+    text = _text(place)
+    return "ours" if path in UNMARKED or MARK in text else "foreign"
+
+
+def _is_ours(place: pathlib.Path) -> bool:
+    return OWNER_TAG in split_tags(read_config_file(_text(place)).keys.get("tags", ""))
+
+
+def _containers(root: pathlib.Path, own: t.Collection[int]) -> list[str]:
+    found = []
+    for place in sorted((root / "etc/pve/lxc").glob("*.conf")):
+        text = _text(place)
+        if place.stem.isdigit() and int(place.stem) not in own and _RAW_CLAIM.search(_now_and_next(text)):
+            name = guest_name(text)
+            found.append(f"container {place.stem}{f' ({name})' if name else ''}")
+    return found
+
+
+def _now_and_next(text: str) -> str:
+    """Return a guest's configuration with its pending changes, without those of its snapshots."""
+    parts = re.split(r"^(?=\[)", text, flags=re.MULTILINE)
+    return "".join(part for part in parts if not part.startswith("[") or "pending" in part.partition("\n")[0].lower())
+
+
+def _text(place: pathlib.Path) -> str:
+    """Return the beginning of a regular file, empty if there is none."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return file.read(MOST_BYTES).decode("utf-8", "replace")
+    return ""
