@@ -61,6 +61,10 @@ def look(leaving: t.Collection[int], root: str = "/", command: Command | None = 
 
     :param leaving: containers that do not count, if they are ours.
     """
+    # Without it nobody would seem to need the driver.
+    if not (pathlib.Path(root) / "etc/pve/lxc").is_dir():
+        reason = "/etc/pve/lxc cannot be read, so nothing tells which guests have a GPU"
+        raise KproError("Proxmox's configuration", reason, "Nothing was removed. See 'systemctl status pve-cluster' on the node")
     ours: list[str] = []
     foreign: list[str] = []
     for path in PATHS:

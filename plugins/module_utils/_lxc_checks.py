@@ -16,6 +16,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._gpu_claims import guest_
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_raw_lines import RawLine, driver_file, shadowing
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_declared import OWNER_TAG, Declared, Mount
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_facts import Facts, Present
+from ansible_collections.kpro.llm.plugins.module_utils._mount_state import stale
 from ansible_collections.kpro.llm.plugins.module_utils._pve_giving import Grant, Request, give_out
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import MAP_KEYS, can_use, custom_map, map_gaps, map_problem, root_ids
@@ -214,6 +215,25 @@ def stale_devices(present: Present, facts: Facts) -> dict[str, str]:
         elif inside.numbers != here.numbers:
             old, new = (":".join(map(str, state.numbers)) for state in (inside, here))
             found[key] = f"{path} is {old} inside the container, {new} on {facts.node} since the driver was loaded again"
+    return found
+
+
+def binds(active: cfg.Config) -> list[dict[str, str]]:
+    """Return the parts of the mounts of folders of the node in a running configuration, each with its "key"."""
+    rows = [{**prop.parse(value, prop.MOUNT), "key": key} for key, value in active.numbered("mp").items()]
+    return [row for row in rows if row.get("volume", "").startswith("/") and row.get("mp")]
+
+
+def stale_mounts(present: Present, facts: Facts) -> dict[str, str]:
+    """Return the mounts through which the running container does not see the node's folder any more, with the reason.
+
+    A folder that was removed, or a file system that was mounted anew on the node, is not seen before the container's next start.
+    """
+    found = {}
+    for row in binds(present.active):
+        source, target = row["volume"], row["mp"]
+        if reason := stale(facts.mounts, facts.mounts_inside, facts.sources.get(source, source), f"/{target.strip('/')}"):
+            found[row["key"]] = reason
     return found
 
 

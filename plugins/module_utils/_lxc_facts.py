@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._gpu_claims import Guest
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_holders import GpuProcess
+from ansible_collections.kpro.llm.plugins.module_utils._mount_state import MountRow
 from ansible_collections.kpro.llm.plugins.module_utils._pve_config import Config
 from ansible_collections.kpro.llm.plugins.module_utils._pve_gpus import Gpu
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import FileState
@@ -75,6 +76,8 @@ class Facts:
     :param guests: the guests of the node, the container itself included.
     :param paths: what is at the paths that matter (device nodes, sources of mounts).
     :param inside: what is at the passed device nodes' paths in the running container.
+    :param mounts: what the node has mounted; ``mounts_inside``: what the running container sees.
+    :param sources: sources of mounts without links, by source.
     :param holders: processes of the container that have a GPU open.
     :param majors: character device majors and their drivers.
     :param granted: ranges of the node's ids that root may map, by kind.
@@ -98,6 +101,9 @@ class Facts:
     guests: tuple[Guest, ...] = ()
     paths: t.Mapping[str, FileState] | None = None
     inside: t.Mapping[str, FileState] = dataclasses.field(default_factory=dict)
+    mounts: tuple[MountRow, ...] = ()
+    mounts_inside: tuple[MountRow, ...] = ()
+    sources: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     holders: tuple[GpuProcess, ...] = ()
     majors: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
     granted: t.Mapping[str, tuple[tuple[int, int], ...]] | None = None

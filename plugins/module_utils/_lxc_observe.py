@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ansible_collections.kpro.llm.plugins.module_utils import _lxc_checks as checks
 from ansible_collections.kpro.llm.plugins.module_utils import _lxc_moving as moving
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_config as cfg
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_gpus as gpu_rules
@@ -280,6 +281,7 @@ class Observer:
             paths |= set(gpu_rules.nodes_for(facts.gpus or ()))
         paths |= {extra["path"] for extra in declared.devices or ()}
         sources = {mount.source for mount in declared.mounts or () if mount.is_bind}
+        mounted = {parts["volume"] for parts in checks.binds(facts.present.active)} if facts.present and pid else set()
         bridge = (declared.network or {}).get("bridge") or ""
         return dataclasses.replace(
             facts,
@@ -290,6 +292,9 @@ class Observer:
             },
             granted=self._host.granted_ids(),
             inside={path: self._host.look_inside(pid, path) for path in passed} if pid else {},
+            mounts=self._host.mounts() if mounted else (),
+            mounts_inside=self._host.mounts(pid) if mounted else (),
+            sources={source: self._host.without_links(source) for source in mounted},
             holders=self._host.gpu_processes(declared.vmid) if facts.present and facts.present.running and declared.gpus is not None else (),
             majors=read_majors(self._host.majors_text()),
             bridges={bridge: self._host.has_bridge(bridge)} if bridge else {},

@@ -149,6 +149,10 @@ def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan
     folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, unprivileged, after)
     resize, size_notes = _resize(declared, present)
     stale = checks.stale_devices(present, facts) if gpus is not None else {}
+    strange = checks.stale_mounts(present, facts)
+    # A restart for a mount that is not declared here is not ours to make.
+    ours = {f"/{mount.target.strip('/')}" for mount in declared.mounts or ()}
+    stale |= {row["key"]: strange[row["key"]] for row in checks.binds(present.active) if row["key"] in strange and f"/{row['mp'].strip('/')}" in ours}
     waiting = tuple(sorted({*_waiting(declared, facts, present, settings), *stale}))
     raw_work = [*(_remove_raw(declared, line, reason) for line, reason in raw.replaced), *_declared_raw(declared, raw.kept)]
     work = [
@@ -169,7 +173,13 @@ def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan
     if changes:
         checks.check_lock(declared, present)
         notes += _check_result(declared, facts, present, settings)
-    notes += [*stale.values(), *folder_notes, *size_notes, *_foreign_pending(present, settings, waiting)]
+    notes += [
+        *stale.values(),
+        *(reason for key, reason in strange.items() if key not in stale),
+        *folder_notes,
+        *size_notes,
+        *_foreign_pending(present, settings, waiting),
+    ]
     if waits:
         notes.append(f"{declared.name} needs a restart so that {', '.join(waits)} take effect; allow it with restart: true")
     return LxcPlan(tuple(changes), tuple(note for note in notes if note), gpus, waits)

@@ -95,6 +95,7 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     protocol.check_repository(options.repository)
     if done := _unchanged(options):
         return done
+    store.check_mount(options.store)
     job = options.job()
     ended = None
     if apply and (job.unread() or job.running()):

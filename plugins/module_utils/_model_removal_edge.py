@@ -97,6 +97,12 @@ class Users:
         self._root = pathlib.Path(root)
         self._node = node
         self._own = mount_table.read_mounts(self._text("proc/self/mountinfo"))
+        # Without these nobody would seem to use anything.
+        if not self._own:
+            raise KproError("/proc/self/mountinfo", "it cannot be read, so nothing tells who has the models mounted", "Nothing was removed. Mount /proc")
+        if not (self._root / "etc/pve/nodes" / node).is_dir():
+            reason = f"/etc/pve/nodes/{node} cannot be read, so nothing tells which guests use the models"
+            raise KproError(f"Proxmox's configuration on {node}", reason, "Nothing was removed. See 'systemctl status pve-cluster' on the node")
 
     def mount_of(self, path: str) -> mount_table.Mount | None:
         """Return the mount that a path without links lies on."""

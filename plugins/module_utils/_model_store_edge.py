@@ -27,6 +27,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import HeldFolder, Refused, acting_as, open_regular
 from ansible_collections.kpro.llm.plugins.module_utils._hub_protocol import RemoteFile
 from ansible_collections.kpro.llm.plugins.module_utils._model_manifest import MANIFEST_NAME, Manifest, Stat
+from ansible_collections.kpro.llm.plugins.module_utils._mount_state import mount_of, mount_rows
 
 BLOCK_BYTES = 1 << 20
 BALLAST_BYTES = 1 << 18
@@ -351,6 +352,26 @@ def head_of(folder: HeldFolder, path: str) -> bytes:
         return os.pread(descriptor, 64, 0)
     finally:
         os.close(descriptor)
+
+
+def check_mount(folder: str, mounts: str = "/proc/self/mountinfo") -> None:
+    """Stop if the store's folder was removed behind its mount: nothing can be made in it any more.
+
+    :raises KproError: naming the mount, and the way to see the node's folder again.
+    """
+    place = os.path.realpath(folder)
+    try:
+        with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
+            row = mount_of(mount_rows(file.read()), place)
+        removed = os.path.isdir(place) and os.stat(place).st_nlink == 0
+    except OSError:
+        return
+    if (row and row.deleted) or removed:
+        raise KproError(
+            folder,
+            "the folder behind this mount was removed from the node, or made anew there, under the running container",
+            "Restart the container (gpu_container__restart: true lets the deployment do it), then run again",
+        )
 
 
 def space(folder: str) -> tuple[int, int | None]:

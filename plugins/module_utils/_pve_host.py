@@ -22,6 +22,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._gpu_holders import Proce
 from ansible_collections.kpro.llm.plugins.module_utils._guest_files import guest_files, read_regular
 from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import HeldFolder, Refused
 from ansible_collections.kpro.llm.plugins.module_utils._lxc_holders import GpuProcess, short_command, started_by_service
+from ansible_collections.kpro.llm.plugins.module_utils._mount_state import MountRow, mount_rows
 from ansible_collections.kpro.llm.plugins.module_utils._mount_table import within
 from ansible_collections.kpro.llm.plugins.module_utils._pve_idmap import KINDS, FileState, granted_ranges
 from ansible_collections.kpro.llm.plugins.module_utils._system_folders import FOLDERS, TREES
@@ -159,6 +160,16 @@ class Host:
         """Remove a file of the node."""
         with contextlib.suppress(FileNotFoundError):
             self._at(path).unlink()
+
+    def mounts(self, pid: int | str = "self") -> tuple[MountRow, ...]:
+        """Return what a process sees mounted; nothing if it is gone."""
+        with contextlib.suppress(OSError):
+            return mount_rows(self._at(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))
+        return ()
+
+    def without_links(self, path: str) -> str:
+        """Return a path of the node with its links followed."""
+        return os.path.realpath(path) if self._root == pathlib.Path("/") else path
 
     def make_folder(self, path: str, uid: int, gid: int) -> None:
         """Make a folder 0755 with this owner; missing parents belong to root, or to whoever has the folder above them.

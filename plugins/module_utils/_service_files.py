@@ -51,7 +51,7 @@ def given_texts(params: t.Mapping[str, t.Any], config: str, key: str) -> dict[st
     missing = [f"{role}_text" for role in TEXTS if params[f"{role}_text"] is None]
     if missing:
         raise KproError("kpro.llm.sglang_service", f"state=started needs {', '.join(missing)}", "Render the templates of the role sglang_server")
-    admin_key = _checked(str(params["admin_api_key"])) if params["admin_api_key"] else ""
+    admin_key = _checked(str(params["admin_api_key"])) if params.get("admin_api_key") else ""
     for placeholder, value in ((API_KEY_PLACEHOLDER, key), (ADMIN_KEY_PLACEHOLDER, admin_key)):
         config = config.replace(placeholder, quoted_for_yaml(value))
     return {**{role: params[f"{role}_text"] for role in TEXTS}, "config": config}

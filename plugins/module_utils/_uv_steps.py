@@ -56,6 +56,7 @@ def job(present: Present, wanted: Wanted, ambient: t.Mapping[str, str], now_s: f
     return {
         "unit": unit_name(wanted.root),
         "key": wanted.key,
+        "distribution_python": "" if wanted.managed else wanted.python,
         "root": wanted.root,
         "target": target,
         "packages": len(wanted.pins),

@@ -76,12 +76,12 @@ class Worker:
         except (StepFailed, OSError) as error:
             lines = error.lines if isinstance(error, StepFailed) else (f"{type(error).__name__}: {error}",)
             told = [line.strip() for line in lines if line.strip()]
-            raise KproError(
-                f"environment {self._job['target']}",
-                f"{self._now.phase} failed: {' '.join(told[-LAST_LINES:])}",
-                f"The environment in force was not touched. See journalctl -u {self._job['unit']}",
-                output=told,
-            ) from error
+            remedy = f"The environment in force was not touched. See journalctl -u {self._job['unit']}"
+            if damaged := damaged_distribution(str(self._job.get("distribution_python", ""))):
+                told += [f"(dpkg --verify: {', '.join(damaged[:3])} changed)"]
+                packages = " ".join(python_packages(self._job["distribution_python"]))
+                remedy = f"Mend the distribution's Python (apt-get install --reinstall {packages}), then run again. {remedy}"
+            raise KproError(f"environment {self._job['target']}", f"{self._now.phase} failed: {' '.join(told[-LAST_LINES:])}", remedy, output=told) from error
 
     def _steps(self) -> None:
         """Do the steps; packages that come damaged out of uv's cache are dropped there and fetched again, each once."""
@@ -274,6 +274,32 @@ ACTS: t.Mapping[str, t.Callable[[t.Mapping[str, t.Any]], None]] = {
     "keep": source.keep,
     "take": source.take,
 }
+
+
+def damaged_distribution(version: str) -> list[str]:
+    """Return the files of the distribution's Python that are not as their packages have them; nothing where dpkg can't say."""
+    if not version:
+        return []
+    try:
+        done = subprocess.run(
+            ["dpkg", "--verify", *python_packages(version)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=dict(os.environ),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    # Marks of the checks, a "c" for a file of settings, the path; documentation is often left out of containers.
+    rows = [line.split() for line in done.stdout.splitlines()]
+    return [row[-1] for row in rows if len(row) == 2 and not row[-1].startswith("/usr/share/")]
+
+
+def python_packages(version: str) -> list[str]:
+    """Return the distribution's packages of a Python version."""
+    return [f"python{version}-minimal", f"libpython{version}-minimal", f"libpython{version}-stdlib"]
 
 
 def drop_unlinked(archive: pathlib.Path) -> None:

@@ -151,3 +151,9 @@ def test_a_file_that_somebody_else_wrote_stays_and_its_unit_runs_on(node: Node) 
     assert node.there() == ["/etc/systemd/system/nvidia-persistenced.service"]
     assert result["notes"] == ["/etc/systemd/system/nvidia-persistenced.service stays: somebody else wrote it"]
     assert not [line for line in node.asked() if "persistenced" in line]
+
+
+def test_a_look_that_is_not_possible_is_no_good_news(node: Node) -> None:
+    (node.root / "etc/pve/lxc").unlink()
+    result = node.run()
+    assert result["failed"] and "pve-cluster" in result["msg"] and node.there() == list(cleanup.PATHS)

@@ -457,6 +457,23 @@ def test_a_missing_mount_source_of_our_container_is_made_again(node: LxcNode) ->
     assert as_foretold(node)["plan"][0].startswith("Make the folder /srv/models")
 
 
+def test_a_store_that_the_container_only_reads_belongs_to_the_nodes_root(node: LxcNode) -> None:
+    mounts = [{"source": f"/srv/{name}", "target": f"/srv/{name}", "read_only": name == "shared"} for name in ("own", "shared")]
+    plan = node.deploy(state="stopped", mounts=mounts)["plan"]
+    assert "Make the folder /srv/own on the node for the container's root (100000:100000)" in plan
+    assert "Make the folder /srv/shared on the node for its root (0:0), the container only reads it" in plan
+    assert os.stat(node.root / "srv/shared").st_uid == os.geteuid()
+
+
+def test_a_mount_source_that_a_container_leads_elsewhere_is_refused(node: LxcNode) -> None:
+    (node.root / "srv").mkdir(exist_ok=True)
+    (node.root / "srv/own").mkdir(mode=0o777)
+    (node.root / "srv/own").chmod(0o777)
+    (node.root / "srv/own/deep").symlink_to(node.root / "etc")
+    answer = node.deploy(state="stopped", mounts=[{"source": "/srv/own/deep", "target": "/srv/own"}])
+    assert answer.get("failed") and ("link that others than root could have made" in answer["msg"] or "system" in answer["msg"])
+
+
 # --- restart ---------------------------------------------------------------------------------------------------------
 
 
@@ -530,6 +547,80 @@ def test_device_nodes_with_an_old_major_inside_are_made_anew_by_a_restart(node: 
     assert "509:0" in told["notes"][0] and "510:0" in told["notes"][0]
     done = node.deploy(restart=True)
     assert done["plan"] == ["Stop container 129 to apply dev2, dev3", "Start container 129"]
+
+
+MOUNTS = [{"source": "/srv/models", "target": "/models"}]
+MINE = "22 1 0:50 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+
+
+def sees(node: LxcNode, inside: str, here: str = MINE) -> None:
+    """Let the node and the running container have these mounts."""
+    for device, numbers in NVIDIA_NODES.items():
+        node.shows_inside(4711, device, *numbers)
+    node.file("proc/self/mountinfo", here)
+    node.file("proc/4711/mountinfo", inside)
+
+
+@pytest.mark.parametrize(
+    ("inside", "here", "words"),
+    [
+        ("90 80 0:50 /srv/models//deleted /models rw - ext4 /dev/sda1 rw\n", MINE, "a folder that was removed from the node"),
+        (
+            "90 80 0:50 /srv/models /models rw - ext4 x rw\n",
+            f"{MINE}30 22 0:77 / /srv/models rw - zfs pool/models rw\n",
+            "another file system than /srv/models",
+        ),
+        ("90 80 0:77 / /models rw - zfs pool/models rw\n", MINE, "another file system than /srv/models"),
+        (
+            "90 80 0:50 /srv/old\\040store /models rw - ext4 x rw\n",
+            MINE,
+            "shows /srv/old store of its file system, and /srv/models on the node is /srv/models now",
+        ),
+        ("91 80 0:60 / / rw - ext4 x rw\n", MINE, "/models is mounted no more in the running container"),
+    ],
+    ids=["removed", "mounted over", "unmounted", "renamed", "taken away inside"],
+)
+def test_a_store_that_the_running_container_does_not_see_any_more_needs_a_restart(node: LxcNode, inside: str, here: str, words: str) -> None:
+    node.deploy(mounts=MOUNTS)
+    sees(node, inside, here)
+    told = node.deploy(mounts=MOUNTS)
+    assert told["changed"] is False and told["restart_needed"] and told["waiting"] == ["mp0"]
+    assert words in told["notes"][0] and "allow it with restart: true" in told["notes"][-1]
+    done = node.deploy(mounts=MOUNTS, restart=True)
+    assert done["plan"] == ["Stop container 129 to apply mp0", "Start container 129"]
+
+
+def test_a_removed_store_is_made_again_before_the_container_starts(node: LxcNode) -> None:
+    node.deploy(mounts=MOUNTS)
+    (node.root / "srv/models").rmdir()
+    sees(node, "90 80 0:50 /srv/models//deleted /models rw - ext4 /dev/sda1 rw\n")
+    plan = node.deploy(mounts=MOUNTS, restart=True)["plan"]
+    assert plan[0] == "Stop container 129 to apply mp0" and "Make the folder /srv/models" in plan[1] and plan[2] == "Start container 129"
+
+
+@pytest.mark.parametrize(
+    ("inside", "here"),
+    [
+        ("90 80 0:50 /srv/models /models rw - ext4 /dev/sda1 rw\n", MINE),
+        ("90 80 0:77 / /models rw - zfs p rw\n", f"{MINE}30 22 0:77 / /srv/models rw - zfs p rw\n"),
+        ("90 80 0:77 /sub /models rw - zfs p rw\n", f"{MINE}30 22 0:77 /sub /srv/models rw - zfs p rw\n"),
+        ("", MINE),
+        ("odd\n", "odd\n"),
+    ],
+    ids=["plain", "own file system", "a part of one", "not readable", "odd"],
+)
+def test_a_store_that_the_container_sees_needs_nothing(node: LxcNode, inside: str, here: str) -> None:
+    node.deploy(mounts=MOUNTS)
+    sees(node, inside, here)
+    told = node.deploy(mounts=MOUNTS)
+    assert told["changed"] is False and told["waiting"] == [] and not any("mount" in note for note in told["notes"])
+
+
+def test_a_stale_mount_that_is_not_declared_is_told_and_restarts_nothing(node: LxcNode) -> None:
+    node.deploy(mounts=MOUNTS)
+    sees(node, "90 80 0:50 /srv/models//deleted /models rw - ext4 /dev/sda1 rw\n")
+    told = node.deploy(restart=True, mounts=None)
+    assert told["changed"] is False and told["waiting"] == [] and "removed from the node" in " ".join(told["notes"])
 
 
 # --- locks -----------------------------------------------------------------------------------------------------------

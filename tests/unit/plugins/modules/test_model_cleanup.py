@@ -316,6 +316,13 @@ def test_a_shared_store_needs_a_consent_of_its_own(node: Node, how: str, text: s
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("lost", ["proc/self/mountinfo", "etc/pve/nodes"])
+def test_a_look_that_is_not_possible_is_no_good_news(node: Node, lost: str) -> None:
+    node.snapshot()
+    (node.root / lost).rename(node.root / "lost")
+    node.refused("cannot be read", "Nothing was removed")
+
+
 def test_a_read_only_mount_is_never_touched(node: Node) -> None:
     node.snapshot()
     before = node.tree()

@@ -302,9 +302,13 @@ def test_ways_between_the_gpus(level: str, iommu: str, state: str) -> None:
 
 
 def test_packages_that_apt_cannot_have_are_a_finding_before_anything_changes() -> None:
-    apt = {"missing": ["dkms", "proxmox-default-headers"], "problem": "E: Unable to locate package proxmox-default-headers. 401 Unauthorized", "remedy": "Enable it."}
-    rows = [row for row in preflight._packages({"apt": apt}) if row.state == preflight.NEEDS_YOU]  # noqa: SLF001
+    apt = {
+        "missing": ["dkms", "proxmox-default-headers"],
+        "problem": "E: Unable to locate package proxmox-default-headers. 401 Unauthorized",
+        "remedy": "Enable it.",
+    }
+    rows = [row for row in preflight._packages({"apt": apt}) if row.state == preflight.NEEDS_YOU]
     assert [row.sentence for row in rows] == [
         "apt can't install dkms, proxmox-default-headers: E: Unable to locate package proxmox-default-headers. 401 Unauthorized. Enable it"
     ]
-    assert preflight._packages({"apt": {**apt, "problem": ""}}) == [] == preflight._packages({})  # noqa: SLF001
+    assert preflight._packages({"apt": {**apt, "problem": ""}}) == [] == preflight._packages({})
