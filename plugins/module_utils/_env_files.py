@@ -108,20 +108,22 @@ def list_text(entries: t.Iterable[Entry]) -> str:
     return f"{hashlib.sha256(body.encode('utf-8', 'surrogateescape')).hexdigest()}\n{body}"
 
 
-def read_list(text: str) -> list[Entry]:
-    """Return the entries of a kept list.
+def list_rows(text: str) -> t.Iterator[list[str]]:
+    """Return the rows of a kept list as they were written, for :func:`entry_of`; there may be more than 100,000.
 
     :raises ListDamaged: it is not whole.
     """
     first, _newline, body = text.partition("\n")
     if hashlib.sha256(body.encode("utf-8", "surrogateescape")).hexdigest() != first:
         raise ListDamaged
-    entries = []
     # Not splitlines(): a name may hold what that takes for the end of a line.
-    for line in body.split("\n")[:-1]:
-        letter, mode, size_bytes, mtime_ns, digest, path = line.split(" ", 5)
-        entries.append(Entry(_plain(path), _KINDS[letter], int(mode, 8), int(size_bytes), int(mtime_ns), "" if digest == "-" else digest))
-    return entries
+    return (line.split(" ", 5) for line in body.split("\n")[:-1])
+
+
+def entry_of(row: t.Sequence[str]) -> Entry:
+    """Return a row as an entry."""
+    letter, mode, size_bytes, mtime_ns, digest, path = row
+    return Entry(plain_path(path), _KINDS[letter], int(mode, 8), int(size_bytes), int(mtime_ns), "" if digest == "-" else digest)
 
 
 def difference(entry: Entry, found: Found) -> str | None:
@@ -168,7 +170,8 @@ def _escaped(path: str) -> str:
     return path.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
-def _plain(path: str) -> str:
+def plain_path(path: str) -> str:
+    """Return a path as it was before it was written into a list."""
     if "\\" not in path:
         return path
     return path.replace("\\\\", "\0").replace("\\n", "\n").replace("\\r", "\r").replace("\0", "\\")

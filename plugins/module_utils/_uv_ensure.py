@@ -100,7 +100,8 @@ def observe(params: t.Mapping[str, t.Any], *, keep: bool = False) -> tuple[Wante
     source = wanted.source
     if source is None or source.build or present.wheel or not differences(present, wanted):
         return wanted, present, []
-    return dataclasses.replace(wanted, source=None), present, [missing_wheel(source)]
+    without = dataclasses.replace(wanted, source=None)
+    return without, store.observe(without, keep=keep), [missing_wheel(source)]
 
 
 def ensure(params: t.Mapping[str, t.Any], *, apply: bool, keep: bool = False) -> dict[str, t.Any]:
