@@ -42,7 +42,7 @@ class ActionModule(OnController):
             if gate.left_alone:
                 return {**after, "go": False, "missing": [], "msg": gate.left_alone}
         node = str(variables.get("pct_node", ""))
-        of_node: t.Any = hosts[node] if node in hosts else {}
+        of_node: t.Any = hosts[node] if node in hosts else {}  # noqa: SIM401 - get() of an unknown host is an undefined variable
         if node:
             after["stopped"] = run_state.stopped_by_node(node, of_node.get(run_state.STATE) or {}, run_state.NODE_RESULT in of_node)
         there = {name: variables if name != run_state.NODE_RESULT else of_node for name in given["needs"]}

@@ -118,6 +118,7 @@ class Connection(SSHConnection):
     """ssh to the node, then into the container."""
 
     transport = "kpro.llm.pct"
+    become: BecomeBase | _InContainer | None
 
     def set_become_plugin(self, plugin):
         """Take the task's become plugin, or none."""
@@ -216,7 +217,8 @@ class Connection(SSHConnection):
         if not way:
             return super().exec_command(pct.on_node(entry, script), in_data=in_data, sudoable=sudoable)
         command = way.build_become_command(shlex.join(["/bin/sh", "-c", script]), self._shell)
-        of_task, self.become = self.become, way
+        of_task = self.become
+        self.become = way
         try:
             return super().exec_command(command, in_data=in_data, sudoable=True)
         except AnsibleConnectionFailure:

@@ -180,7 +180,9 @@ def test_a_node_that_can_not_be_looked_at_is_a_row_and_ends_the_run(apart: Deplo
 
 
 @everything
-@pytest.mark.parametrize("arguments", [("--skip-tags", "preflight"), ("--start-at-task", "Keep the driver and its device nodes"), ("--limit", "kpro5")], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [("--skip-tags", "preflight"), ("--start-at-task", "Keep the driver and its device nodes"), ("--limit", "kpro5")], ids=str
+)
 def test_nothing_is_changed_without_a_preflight(together: Deployments, arguments: tuple[str, ...]) -> None:
     before = [running(together, name) for name in together.nodes], node_state(together)
     ended = deploy(together, *arguments, more={"kpro5": dict(NEWER)})
@@ -349,7 +351,7 @@ def test_the_password_is_in_no_argument(together: Deployments, person: Person) -
         pytest.skip("bin/test --all, with a password")
     together.write(None, person.variables)
     node = together.nodes[QWEN]
-    watch = "for i in $(seq 150); do cat /proc/[0-9]*/cmdline 2>/dev/null | tr \"\\0\" \" \"; sleep 0.1; done"
+    watch = 'for i in $(seq 150); do cat /proc/[0-9]*/cmdline 2>/dev/null | tr "\\0" " "; sleep 0.1; done'
     with subprocess.Popen([two_hosts.SANDBOX, "ssh", node.name, "--", watch], stdout=subprocess.PIPE, text=True) as seen:
         done = together.playbook("deploy_qwen", "--tags", "verify", "-vvv")
         text = seen.communicate()[0]

@@ -34,7 +34,10 @@ def run(folder: Path, playbook: str, *arguments: str, other: dict[str, t.Any] | 
     hosts = {
         "llm_node": {"hosts": {"kpro5": NOBODY, "kpro7": NOBODY}},
         "llm_node_previous": {"hosts": {"kpro6": NOBODY}},
-        "llm_container": {"hosts": {"qwen": {"pct_vmid": 129, "pct_node": "kpro5"}, "other": {"pct_vmid": 130, "pct_node": "kpro7", **(other or {})}}, "vars": of_all},
+        "llm_container": {
+            "hosts": {"qwen": {"pct_vmid": 129, "pct_node": "kpro5"}, "other": {"pct_vmid": 130, "pct_node": "kpro7", **(other or {})}},
+            "vars": of_all,
+        },
     }
     (folder / "hosts.json").write_text(json.dumps({"all": {"children": hosts}}))
     given = {"ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_FORCE_COLOR": "0", **(env or {})}
@@ -47,9 +50,9 @@ def rows(output: str, host: str) -> list[str]:
     return re.findall(rf"^  {host} +(\w+ +(?:OK|note|will fix|needs you)  .*)$", output, re.MULTILINE)
 
 
-def begun(output: str, play: str) -> bool:
-    """Tell whether a play had a host that did anything but refuse."""
-    return bool(re.search(rf"^PLAY \[{play}\].*?^TASK \[(?!Begin the phase)", output, re.M | re.S))
+def begun(output: str) -> bool:
+    """Tell whether anything was done on a node."""
+    return bool(re.search(r"^kpro[57] +: ok=[1-9]", output, re.MULTILINE))
 
 
 @pytest.mark.parametrize(
@@ -95,11 +98,13 @@ def test_settings_of_the_surroundings_do_not_leak_in(tmp_path: Path, env: dict[s
     assert "PLAY [Node]" not in output
 
 
-@pytest.mark.parametrize("arguments", [("--skip-tags", "preflight"), ("--start-at-task", "Keep the driver and its device nodes"), ("--limit", "kpro5")], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [("--skip-tags", "preflight"), ("--start-at-task", "Keep the driver and its device nodes"), ("--limit", "kpro5")], ids=str
+)
 def test_no_phase_begins_without_a_preflight(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     rc, output = run(tmp_path, "deploy_qwen", *arguments)
     assert rc != 0, output
-    assert not begun(output, "Node"), output
+    assert not begun(output), output
     assert "no preflight was made in this run" in output or "this phase was entered without its beginning" in output
 
 
@@ -113,4 +118,4 @@ def test_a_cached_fact_is_no_preflight(tmp_path: Path) -> None:
     env = {"ANSIBLE_CACHE_PLUGIN": "ansible.builtin.jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(cache), "ANSIBLE_INJECT_FACT_VARS": "1"}
     rc, output = run(tmp_path, "deploy_qwen", "--skip-tags", "preflight", env=env)
     assert rc != 0 and "no preflight was made in this run" in output, output
-    assert not begun(output, "Node")
+    assert not begun(output)
