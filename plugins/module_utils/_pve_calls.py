@@ -130,7 +130,6 @@ class Calls:
             env=self._command.env,
             start_new_session=True,
             pass_fds=(lock,),
-            umask=0o077,
         )
         self._children.append(child)
 
