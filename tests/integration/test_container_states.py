@@ -379,6 +379,7 @@ def test_a_creation_outlasts_its_run_and_is_waited_for_by_the_next(slow_unpack: 
     assert first.rc == 2 and "no end after 3 s" in first.message and "still runs and was not touched" in first.message, first.output
     assert "gpu_container__task_timeout_s" in first.message
     assert node.run("systemctl list-units --type=scope --no-legend 'run-*'").strip(), "it is in no session"
+    assert node.run(f"flock -n /var/lib/kpro-llm/pve/create-{VMID}/alive true; echo $?").strip() == "1", "whoever waits for it waits for this lock"
     during = node.foretold()
     assert len(during.plan) == 1 and "is being created" in during.plan[0], during.output
     second = node.converge()
