@@ -154,7 +154,8 @@ class Pvesh:
         if not started and work.kind == "set":
             raise PveTimeout(f"pvesh {verb} {path}", f"another change of it has no end after {timeout_s:g} s", "Run again")
         if not self._ended(work, timeout_s):
-            raise PveTimeout(f"pvesh {verb} {path}", f"no end after {timeout_s:g} s", upid=self._upid(work.name))
+            remedy = "It goes on; run again to see how it ended"
+            raise PveTimeout(f"pvesh {verb} {path}", f"no end after {timeout_s:g} s", remedy, upid=self._upid(work.name))
         result = self.calls.answer(work.name, argv)
         if result is None or (result.rc in SIGNALLED and not text.find_upid(result.stdout)):
             upid = self._upid(work.name)

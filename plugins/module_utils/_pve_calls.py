@@ -34,7 +34,9 @@ QUICK_S, SLOW_S = 0.02, 0.2
 # Whoever only looks holds the lock for a moment.
 LOCK_TRIES = 10
 # The exit code is written last, so that an answer is whole or absent. The folder is named once, the words of the call follow.
-SCRIPT = 'cd "$0" || exit 1; "$@" >out 2>err; echo $? >rc.new; mv rc.new rc'
+SCRIPT = 'cd "$0" || exit 1; : >begun; "$@" >out 2>err; echo $? >rc.new; mv rc.new rc'
+# A systemd that can't make a scope is no reason to do nothing; what has begun is never begun again, however it ended.
+IN_SCOPE = 'script=$1; shift; systemd-run --scope --quiet --collect -- /bin/sh -c "$script" "$0" "$@"; [ -e "$0/begun" ] || /bin/sh -c "$script" "$0" "$@"'
 STARTED_BY_PATH = {"lxc": "create", "migrate": "migrate", "resize": "resize", "aplinfo": "download", "config": "set"}
 
 
@@ -108,7 +110,7 @@ class Calls:
         if lock is None:
             return False
         try:
-            for name in ("out", "err", "rc", "rc.new"):
+            for name in ("begun", "out", "err", "rc", "rc.new"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(place, name))
             self.note(dataclasses.replace(work, boot_id=boot_id(), began_s=time.time()))
@@ -118,19 +120,18 @@ class Calls:
         return True
 
     def _spawn(self, place: str, argv: t.Sequence[str], lock: int) -> None:
-        scope = ["systemd-run", "--scope", "--quiet", "--collect", "--"] if os.path.isdir(SYSTEMD) and shutil.which("systemd-run") else []
-        shell = ["/bin/sh", "-c", SCRIPT, place, *argv]
+        scoped = os.path.isdir(SYSTEMD) and shutil.which("systemd-run") is not None
+        shell = ["/bin/sh", "-c", IN_SCOPE, place, SCRIPT, *argv] if scoped else ["/bin/sh", "-c", SCRIPT, place, *argv]
         if shutil.which(argv[0]) is None:
             raise KproError(argv[0], "the program is not there", "Install it or correct PATH", argv=list(argv))
         child = subprocess.Popen(
-            [*scope, *shell],
+            shell,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=self._command.env,
             start_new_session=True,
             pass_fds=(lock,),
-            umask=0o077,
         )
         self._children.append(child)
 

@@ -20,8 +20,12 @@ description:
     O(adopt=true) takes it over. In that case its privilege level, volumes and MAC addresses stay, and its raw C(lxc.*) lines for NVIDIA
     devices are replaced by C(dev[n]) entries.
   - Runs on the node, as root, and speaks to Proxmox through C(pvesh). Nothing has to be installed there.
+  - No task of Proxmox is ended by the end of a run, of its connection or of its limit. Before each one a record is written on the node, below
+    C(/var/lib/kpro-llm/pve). The next run waits for what still runs, and removes what a creation, removal or download left that was cut
+    off, if the record shows that it was ours. Otherwise it names the commands and touches nothing.
+  - A removal takes the volumes that the configuration names. Others that carry the id stay, and are named.
   - With O(api_host) it speaks to Proxmox over https instead, from wherever it runs, and needs C(proxmoxer) and C(requests) there.
-    What only the node itself can do is refused with the reason then (folders, raw lines, the index of templates), and what is not
+    What only the node itself can do is refused with the reason then (folders, raw lines, locks, the index of templates), and what is not
     visible from there is not checked (device nodes, other guests' GPUs, the guest's systemd).
 extends_documentation_fragment:
   - kpro.llm.attributes
@@ -250,7 +254,8 @@ options:
     type: bool
     default: false
   restart:
-    description: Whether the container may be shut down and started again if a change needs it.
+    description:
+      - Whether the container may be shut down and started again if a change needs it, or if it refuses a change while it runs.
     type: bool
     default: false
   require_devices:

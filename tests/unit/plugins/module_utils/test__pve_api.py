@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from ansible_collections.kpro.llm.plugins.module_utils import _pve_calls
 from ansible_collections.kpro.llm.plugins.module_utils import _pve_text as text
 from ansible_collections.kpro.llm.plugins.module_utils._command import Command
 from ansible_collections.kpro.llm.plugins.module_utils._pve_api import PveError, Pvesh, PveTimeout
@@ -238,3 +239,26 @@ def test_a_log_repeats_nothing_and_is_bounded() -> None:
     told = text.short_log(["a cause", "", reason, "a cause", f"TASK ERROR: {reason}", "\x1b[31mred" + "x" * 5000], reason)
     assert told.startswith("a cause | ?[31mred") and reason not in told and len(told) < 400
     assert len(text.short_reason("tar: " * 2000)) < 500
+
+
+@pytest.mark.parametrize(
+    ("scope", "pvesh_does"),
+    [
+        ("#!/bin/sh\nexit 1\n", "true"),  # no scope can be made
+        ('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n', "true"),
+        ('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n', "kill -KILL $PPID"),  # ended in the middle of it
+    ],
+)
+def test_a_call_is_made_exactly_once_with_and_without_a_scope(
+    program: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, scope: str, pvesh_does: str
+) -> None:
+    monkeypatch.setattr(_pve_calls, "SYSTEMD", str(tmp_path))
+    _make(program.with_name("systemd-run"), scope)
+    _make(program, f'#!/bin/sh\necho "$@" >> "{tmp_path}/calls"\n{pvesh_does}\n')
+    api = make_pvesh(program)
+    if "kill" in pvesh_does:
+        with pytest.raises(PveError, match="ended before it answered"):
+            api.put("/nodes/pve1/lxc/911/config", {"description": "a $b 'c'"})
+    else:
+        api.put("/nodes/pve1/lxc/911/config", {"description": "a $b 'c'"})
+    assert (tmp_path / "calls").read_text(encoding="utf-8").splitlines() == ["set /nodes/pve1/lxc/911/config --description a $b 'c' --output-format json"]
