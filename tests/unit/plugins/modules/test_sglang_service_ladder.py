@@ -18,6 +18,9 @@ import pytest
 from sglang_standins import Ended, StandinUnit, free_port, run_module
 
 from ansible_collections.kpro.llm.plugins.module_utils import _start_watch
+from ansible_collections.kpro.llm.plugins.module_utils._ladder import memory_from
+from ansible_collections.kpro.llm.plugins.module_utils._service_edge import read_start_note
+from ansible_collections.kpro.llm.plugins.module_utils._service_state import ServiceState
 from ansible_collections.kpro.llm.plugins.modules import sglang_service
 
 UP: list[dict[str, t.Any]] = [{"log": "gate: ok"}, {"log": "server_args={}"}, {"log": "Load weight begin. avail mem=18.82 GB"}, {"listen": 0}, {"healthy": True}]
@@ -167,6 +170,36 @@ def test_a_failure_that_a_smaller_rung_cannot_cure_ends_the_run(service: Service
     service.engine({LARGE: UNKNOWN})
     ended = service.deploy(LARGE, SMALL)
     assert ended.rc == 1 and [row["name"] for row in ended.result["details"]["lost"]] == ["c8192"]
+
+
+def test_what_answered_is_kept_with_what_it_was_asked(service: Service) -> None:
+    service.engine(answer="wrong")
+    assert service.deploy(SMALL).rc == 1 and not service.kept("last_good.json")
+    assert service.deploy(SMALL, answer_pattern="wrong").rc == 0
+    good = service.kept("last_good.json")
+    assert good["names"]["served_name"] == "tiny" and "context-length: 4096" in good["texts"]["config"] and good["rung"] == 0
+    assert good["check"] == {
+        "address": "127.0.0.1", "port": service.port, "level": "answer", "question": "Who are you?", "answer_pattern": "wrong",
+        "max_tokens": 64, "answer_timeout_s": 300,
+    }  # fmt: skip
+    assert stat.S_IMODE((service.state / "last_good.json").stat().st_mode) == 0o600
+
+
+def smaller(ended: Ended) -> list[str]:
+    return [words for words in ended.result["warnings_found"] if "last good run" in words]
+
+
+def test_a_smaller_pool_than_in_the_last_good_run_is_a_warning(service: Service) -> None:
+    metrics = 'sglang:max_total_num_tokens{x="1"} %d\n'
+    service.engine(metrics=metrics % 100_000)
+    first = service.deploy(SMALL)
+    assert (first.result["pools"], first.result["last_good_pools"]) == ({"kv_tokens": 100_000}, {}) and not smaller(first)
+    service.engine(metrics=metrics % 60_000)
+    for _twice in range(2):
+        again = service.deploy(SMALL, force_restart=True)
+        assert smaller(again) == ["size of the KV pool (tokens) is 60000, 40 % below the 100000 of the last good run"]
+    # Another configuration has other sizes.
+    assert not smaller(service.deploy(LARGE))
 
 
 # --- the way back -------------------------------------------------------------------------------------------------------------------------
@@ -452,14 +485,35 @@ def spoil_types(path: Path) -> None:
     path.write_text(json.dumps(odd), encoding="ascii")
 
 
-@pytest.mark.parametrize("spoil", [spoil_fifo, spoil_link, spoil_giant, spoil_deep, spoil_bytes, spoil_types])
-@pytest.mark.parametrize("name", ["ladder.json", "rungs.json", "last_good.json", "started.json"])
-def test_a_spoilt_file_stops_neither_run_nor_service(serving: Service, name: str, spoil: t.Callable[[Path], None]) -> None:
-    path = Path(serving.options["started_path"]) if name == "started.json" else serving.state / name
-    path.unlink(missing_ok=True)
-    spoil(path)
-    ended = serving.deploy(SMALL)
-    assert ended.rc == 0 and ended.result["ready"], ended.result
+SPOIL = (spoil_fifo, spoil_link, spoil_giant, spoil_deep, spoil_bytes, spoil_types)
+
+
+@pytest.mark.parametrize("spoil", SPOIL)
+def test_a_spoilt_file_counts_as_none_and_is_named(tmp_path: Path, spoil: t.Callable[[Path], None]) -> None:
+    for name in ("ladder.json", "rungs.json", "last_good.json"):
+        spoil(tmp_path / name)
+    state = ServiceState(str(tmp_path))
+    assert state.record() is None and not state.good() and state.good_pools("d") == {}
+    assert memory_from(state.rungs(), "i").failed == {}
+    assert len(state.faults) >= (1 if spoil is spoil_types else 3), state.faults
+    state.keep_rungs({"inputs": "i", "failed": {}})
+    assert ServiceState(str(tmp_path)).rungs() == {"inputs": "i", "failed": {}}
     assert not Path("/etc/passwd").is_symlink() and stat.S_IMODE(Path("/etc/passwd").stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("spoil", SPOIL)
+def test_a_spoilt_note_of_the_gate_counts_as_none(tmp_path: Path, spoil: t.Callable[[Path], None]) -> None:
+    """The service's user may write there, and could lead root anywhere, or let it wait for ever."""
+    spoil(tmp_path / "started.json")
+    assert read_start_note(str(tmp_path / "started.json")) == (("7", "") if spoil is spoil_types else ("", ""))
+
+
+def test_spoilt_files_stop_neither_run_nor_service(serving: Service) -> None:
+    for name, spoil in (("ladder.json", spoil_fifo), ("rungs.json", spoil_link), ("last_good.json", spoil_deep)):
+        (serving.state / name).unlink(missing_ok=True)
+        spoil(serving.state / name)
+    before = serving.invocation
+    ended = serving.deploy(SMALL)
+    assert ended.rc == 0 and ended.result["ready"] and serving.invocation == before, ended.result
     serving.engine({LARGE: UNKNOWN})
-    assert "restored and answers" in serving.deploy(LARGE, SMALL).result["msg"]
+    assert "restored and answers" in serving.deploy(LARGE).result["msg"]
