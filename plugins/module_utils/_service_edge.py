@@ -5,16 +5,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import typing as t
 
-from ansible_collections.kpro.llm.plugins.module_utils._held_folder_edge import read_bounded
 from ansible_collections.kpro.llm.plugins.module_utils._service_plan import ServiceFile, ServicePresent
+from ansible_collections.kpro.llm.plugins.module_utils._state_file import UnusableFile, read_state
 from ansible_collections.kpro.llm.plugins.module_utils._systemd import Systemd
 from ansible_collections.kpro.llm.plugins.module_utils._text_file import TextFile, read_text_file, set_owner_and_mode, write_text_file
-
-NOTE_BYTES = 1 << 16
 
 
 def read_service_files(paths: t.Mapping[str, str]) -> dict[str, ServiceFile]:
@@ -28,15 +24,15 @@ def read_service_files(paths: t.Mapping[str, str]) -> dict[str, ServiceFile]:
 
 
 def read_start_note(path: str) -> tuple[str, str]:
-    """Return digest and invocation id that the gate noted at the last start; empty texts without a readable note."""
-    # The engine's user owns its folder: whatever it puts there instead is no note.
+    """Return digest and invocation id that the gate noted at the last start; empty texts without a readable note.
+
+    The service's user can write there.
+    """
     try:
-        note = json.loads(read_bounded(os.path.abspath(path), NOTE_BYTES))
-    except (OSError, ValueError, RecursionError):
+        note = read_state(path)
+    except UnusableFile:
         note = {}
-    found = [note.get(name) for name in ("digest", "invocation_id")] if isinstance(note, dict) else []
-    digest, invocation_id = (value if isinstance(value, str) else "" for value in [*found, "", ""][:2])
-    return digest, invocation_id
+    return str(note.get("digest", "")), str(note.get("invocation_id", ""))
 
 
 def observe_service(paths: t.Mapping[str, str], started_path: str, systemd: Systemd) -> ServicePresent:

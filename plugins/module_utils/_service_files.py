@@ -48,13 +48,14 @@ def given_texts(params: t.Mapping[str, t.Any], config: str, key: str) -> dict[st
     :param config: the engine's configuration to run, one of the rungs.
     :raises KproError: if a text is missing.
     """
-    missing = [f"{role}_text" for role in TEXTS if params[f"{role}_text"] is None]
+    rendered = [role for role in TEXTS if role != "config"]
+    missing = [f"{role}_text" for role in rendered if params[f"{role}_text"] is None]
     if missing:
         raise KproError("kpro.llm.sglang_service", f"state=started needs {', '.join(missing)}", "Render the templates of the role sglang_server")
     admin_key = _checked(str(params["admin_api_key"])) if params.get("admin_api_key") else ""
     for placeholder, value in ((API_KEY_PLACEHOLDER, key), (ADMIN_KEY_PLACEHOLDER, admin_key)):
         config = config.replace(placeholder, quoted_for_yaml(value))
-    return {**{role: params[f"{role}_text"] for role in TEXTS}, "config": config}
+    return {**{role: params[f"{role}_text"] for role in rendered}, "config": config}
 
 
 def wanted_service(texts: t.Mapping[str, str], key: str, paths: t.Mapping[str, str], group: str, *, force_restart: bool = False) -> ServiceWanted:

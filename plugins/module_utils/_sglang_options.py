@@ -88,6 +88,27 @@ def rung_texts(text: str, profiles: t.Sequence[t.Mapping[str, t.Any]], options: 
     return texts
 
 
+def service_rungs(
+    text: str, profiles: t.Sequence[t.Mapping[str, t.Any]], options: t.Mapping[str, t.Any], version: str, fixed: t.Mapping[str, t.Any] | None = None
+) -> list[dict[str, t.Any]]:
+    """Return the rungs as the service takes them: name, text of the config file, options for the diagnosis, and why the plan refuses it.
+
+    :param fixed: options that the config file names by itself, such as ``tp_size``.
+    :raises KproError: as :func:`rung_texts`.
+    """
+    profiles = profiles or [{"name": "default", "options": {}}]
+    texts = rung_texts(text, profiles, options, version)
+    return [
+        {
+            "name": str(profile.get("name") or "default"),
+            "config_text": rendered,
+            "args": {**options, **profile["options"], **(fixed or {})},
+            "refused": str(profile.get("passed_over") or ""),
+        }
+        for profile, rendered in zip(profiles, texts, strict=True)
+    ]
+
+
 def _name_in(given: str, known: frozenset[str] | None, version: str) -> str:
     name = ALIASES.get(given, given)
     if known is None or name in known:
