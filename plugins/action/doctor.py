@@ -10,7 +10,7 @@ import typing as t
 from ansible.utils.display import Display
 
 from ..plugin_utils import _doctor as doctor
-from ..plugin_utils._on_controller import OnController
+from ..plugin_utils._on_controller import OnController, block
 
 display = Display()
 
@@ -33,7 +33,7 @@ class ActionModule(OnController):
         links = doctor.chain(names, doctor.Seen(**{name: _asked(given[name]) for name in _SEEN}))
         worst = doctor.first_broken(links)
         lines = doctor.page(f"{given['deployment']} (container {given['vmid']} on {given['node_name']})", links)
-        display.display("\n" + "\n".join(f"  {line}".rstrip() for line in lines) + "\n", color="bright red" if worst else "bright green")
+        display.display(block(lines), color="bright red" if worst else "bright green")
         return {"lines": lines, "sentence": doctor.sentence(worst) if worst else "", "report": doctor.report(given["deployment"], links)}
 
 

@@ -28,7 +28,7 @@ class ActionModule(OnController):
     def answer(self, given: dict[str, t.Any], variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         there = {} if given["there"].get("unreachable") else given["there"]
         for side, answer in (("there", there), ("here", given["here"])):
-            if answer.get("failed"):
+            if answer.get("failed") or answer.get("unreachable"):
                 return {"failed": True, "msg": f"Nothing was changed. {given['source' if side == 'there' else 'target']}: {answer.get('msg')}"}
         address = given["declared_address"].partition("/")[0]
         seen = Seen(given["source"], given["target"], there, given["here"], address if "." in address else "", given["adopt"])

@@ -1,44 +1,65 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judges on the controller what the preflight saw, and prints all findings at once."""
+"""Judges on the controller what the preflight of one deployment saw."""
 
 from __future__ import annotations
 
 import dataclasses
 import typing as t
 
-from ansible.utils.display import Display
-
+from ..plugin_utils import _inventory_values as inventory_values
 from ..plugin_utils import _preflight as preflight
 from ..plugin_utils._on_controller import OnController
 
-display = Display()
-
-_COLOURS = {preflight.OK: "green", preflight.NOTE: "yellow", preflight.WILL_FIX: "yellow", preflight.NEEDS_YOU: "red"}
+_LOOKS = ("node", "container", "model", "service", "plan", "entry")
+_NUMBERS = ("tp_size", "port")
 
 
 class ActionModule(OnController):
-    """Fails if anything needs a person."""
+    """Returns the findings; kpro.llm.findings prints those of all deployments and stops."""
 
     SPEC: t.ClassVar[dict[str, t.Any]] = {
         "wanted": {"type": "dict", "required": True},
         "node": {"type": "dict", "required": True},
-        **{name: {"type": "dict", "default": {}} for name in ("container", "model", "service", "plan", "previous")},
+        **{name: {"type": "dict", "default": {}} for name in (*_LOOKS[1:], "previous", "errors")},
     }
 
     def answer(self, given: dict[str, t.Any], variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-        looked = {name: given[name] or {} for name in ("container", "model", "service", "plan")}
-        errors = {name: str(answer.get("msg", "")) for name, answer in looked.items() if answer.get("failed")}
-        answers = {name: {} if name in errors else answer for name, answer in looked.items()}
-        wanted = preflight.Wanted(**{**given["wanted"], **{name: int(given["wanted"][name]) for name in ("tp_size", "port")}})
-        found = preflight.findings(wanted, preflight.Observed(node=given["node"], previous=given["previous"] or {}, errors=errors, **answers))
-        display.display("")
-        for finding, line in zip(found, preflight.table(found), strict=True):
-            display.display(f"  {line}", color=_COLOURS[finding.state])
-        display.display("")
-        problems = [finding.sentence for finding in found if finding.state == preflight.NEEDS_YOU]
-        result: dict[str, t.Any] = {"findings": [dataclasses.asdict(finding) for finding in found]}
-        if problems:
-            result |= {"failed": True, "msg": f"Nothing was changed. {len(problems)} finding(s) need you: " + " | ".join(problems)}
-        return result
+        looked = {name: _asked(given[name]) for name in _LOOKS}
+        errors = {name: preflight.reason({**answer, "failed": True}) for name, answer in (given["errors"] or {}).items() if answer}
+        # How the look at the service failed tells more than that it did.
+        errors |= {name: words for name, answer in looked.items() if name != "service" and name not in errors and (words := preflight.reason(answer))}
+        if looked["node"].get("unreachable"):
+            errors["node"] = f"{given['wanted'].get('node', 'The node')} can't be reached: {errors['node']}"
+        answers = {name: {} if name in errors and name != "service" else answer for name, answer in looked.items()}
+        refused = self._refused_values(variables)
+        found = preflight.of_inventory(refused)
+        # What follows from a value that is refused says nothing.
+        if not refused or all(str(given["wanted"][name]).isdecimal() for name in _NUMBERS):
+            wanted = preflight.Wanted(**{**given["wanted"], **{name: int(given["wanted"][name]) for name in _NUMBERS}})
+            found += preflight.findings(wanted, preflight.Observed(**answers, previous=given["previous"] or {}, errors=errors))
+        return {"findings": [dataclasses.asdict(finding) for finding in found]}
+
+    def _refused_values(self, variables: t.Mapping[str, t.Any]) -> list[str]:
+        hosts, node = variables["hostvars"], variables.get("pct_node")
+        of_node = dict(hosts.raw_get(node)) if node in hosts else {}
+        return [
+            *inventory_values.missing(variables),
+            *self._refused(inventory_values.OF_CONTAINER, variables),
+            *self._refused(inventory_values.OF_NODE, {**of_node, "hostvars": hosts, "groups": variables["groups"], "inventory_hostname": node}),
+        ]
+
+    def _refused(self, roles: tuple[str, ...], variables: t.Mapping[str, t.Any]) -> list[str]:
+        """Ask for the values as the roles will see them, with their defaults, to which an inventory may refer."""
+        known: dict[str, t.Any] = {}
+        for path in inventory_values.defaults_files(roles):
+            known |= self._loader.load_from_file(str(path), trusted_as_template=True)
+        seen = {**known, **variables}
+        templar = self._templar.copy_with_new_env(available_variables=seen)
+        return inventory_values.problems(inventory_values.specs(roles), variables, lambda name: templar.template(seen[name]))
+
+
+def _asked(answer: t.Any) -> dict[str, t.Any]:
+    """A look that was passed over has no answer."""
+    return {} if not answer or answer.get("skipped") else dict(answer)

@@ -10,7 +10,7 @@ import typing as t
 
 from ansible.utils.display import Display
 
-from ..plugin_utils._on_controller import OnController
+from ..plugin_utils._on_controller import OnController, block
 from ..plugin_utils._summary import summary_lines
 
 display = Display()
@@ -27,5 +27,5 @@ class ActionModule(OnController):
 
     def answer(self, given: dict[str, t.Any], variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         lines = summary_lines(given["node"], given["results"], given["phases"], time.time())
-        display.display("\n" + "\n".join(f"  {line}" for line in lines) + "\n", color="bright green")
+        display.display(block(lines), color="bright green")
         return {"lines": lines}

@@ -9,7 +9,7 @@ import typing as t
 
 from ansible.utils.display import Display
 
-from ..plugin_utils._on_controller import OnController
+from ..plugin_utils._on_controller import OnController, block
 
 display = Display()
 
@@ -25,5 +25,5 @@ class ActionModule(OnController):
         rows = given["rows"]
         widths = [max(len(row[column]) for row in rows) for column in ("subject", "state")] if rows else [0, 0]
         lines = [f"{row['subject']:{widths[0]}}  {row['state']:{widths[1]}}  {row['text']}".rstrip() for row in rows]
-        display.display("\n" + "\n".join(f"  {line}" for line in lines) + "\n", color="bright green")
+        display.display(block(lines), color="bright green")
         return {"lines": lines}

@@ -57,12 +57,24 @@ options:
   node_privilege:
     description:
       - How the node's user gets to be root, which entering a container needs.
-      - V(auto) takes C(sudo -n) unless O(remote_user) is unset or V(root).
+      - V(auto) takes C(sudo) unless O(remote_user) is unset or V(root). It is C(sudo -n), or with a password C(sudo) as the
+        become plugin of ansible-core runs it.
+      - C(become) to root of the container's host is about the node, too, and its method is used for it; inside the container the
+        commands run as root already. C(become) to another user happens inside the container.
     type: string
     choices: [auto, root, sudo]
     default: auto
     vars:
       - name: pct_node_privilege
+  node_become_password:
+    description:
+      - Password with which the node's user gets to be root by C(sudo). It travels on standard input only.
+      - The password of C(become) counts, too, so that one that is set for all hosts is enough.
+    type: string
+    vars:
+      - name: ansible_become_pass
+      - name: ansible_become_password
+      - name: pct_node_become_password
 """
 
 import os
@@ -71,9 +83,12 @@ import shlex
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError, AnsibleFileNotFound
 from ansible.module_utils.common.text.converters import to_bytes, to_text
+from ansible.plugins.become import BecomeBase
 from ansible.plugins.connection.ssh import Connection as SSHConnection
+from ansible.plugins.loader import become_loader
 from ansible.utils.display import Display
 
+from ..module_utils._core.shown_text import one_line
 from ..plugin_utils import _pct_command as pct
 
 # Pieces bound the memory that a file of any size takes on the controller; a smaller file is one round trip.
@@ -82,10 +97,32 @@ PIECE_BYTES = 64 * 1024 * 1024
 display = Display()
 
 
+class _InContainer:
+    """The task's become plugin as core sees it: inside the container nobody needs to become root, who is there already."""
+
+    def __init__(self, plugin: BecomeBase) -> None:
+        self.of_task = plugin
+
+    def __getattr__(self, name):
+        return getattr(self.of_task, name)
+
+    @property
+    def to_root(self) -> bool:
+        return (self.of_task.get_option("become_user") or "root") == "root"
+
+    def build_become_command(self, cmd, shell):
+        return cmd if self.to_root else self.of_task.build_become_command(cmd, shell)
+
+
 class Connection(SSHConnection):
     """ssh to the node, then into the container."""
 
     transport = "kpro.llm.pct"
+    become: BecomeBase | _InContainer | None
+
+    def set_become_plugin(self, plugin):
+        """Take the task's become plugin, or none."""
+        super().set_become_plugin(_InContainer(plugin) if plugin else plugin)
 
     def exec_command(self, cmd, in_data=None, sudoable=True):
         """Run ``cmd`` by the container's shell; exit codes 0 to 255 and both streams are the command's own."""
@@ -94,10 +131,11 @@ class Connection(SSHConnection):
             raise AnsibleError(pct.background_sentence(entry.vmid))
         mark = f"kpro.llm.pct {secrets.token_hex(8)} ended with 255"
         display.vvv(f"container {entry.vmid}: {to_text(cmd)}", host=self._node_name())
-        command = pct.remote_command(entry, to_text(cmd, errors="surrogate_or_strict"), mark)
-        rc, stdout, stderr = super().exec_command(command, in_data=in_data, sudoable=sudoable)
+        script = pct.entry_script(entry, to_text(cmd, errors="surrogate_or_strict"), mark)
+        rc, stdout, stderr = self._as_root_of_node(entry, script, in_data, sudoable)
+        as_root = pct.got_root(stderr, mark)
         rc, stderr = pct.true_answer(rc, stderr, mark)
-        evidence = pct.entry_failed(entry, rc, stderr)
+        evidence = pct.entry_failed(entry, rc, stderr, as_root)
         if evidence:
             raise AnsibleConnectionFailure(self._why_unreachable(entry, evidence))
         broken = pct.quoting_sentence(entry.vmid, rc, stderr)
@@ -156,12 +194,12 @@ class Connection(SSHConnection):
     def _transfer(self, command: str, in_path: str, out_path: str, data: bytes | None = None) -> bytes:
         rc, stdout, stderr = self.exec_command(command, in_data=data, sudoable=False)
         if rc != 0:
-            raise AnsibleError(f"failed to transfer {to_text(in_path)} to {to_text(out_path)}: {to_text(stderr).strip()}")
+            raise AnsibleError(f"failed to transfer {to_text(in_path)} to {to_text(out_path)}: {one_line(to_text(stderr).strip())}")
         return stdout
 
     def _entry(self) -> pct.Entry:
         privilege = self.get_option("node_privilege")
-        user = self.get_option("remote_user") or "root"
+        user = self._login()
         return pct.Entry(
             vmid=str(self.get_option("vmid")),
             program=self.get_option("entry"),
@@ -173,7 +211,43 @@ class Connection(SSHConnection):
     def _node_name(self) -> str:
         return self.get_option("node") or self.get_option("host")
 
+    def _as_root_of_node(self, entry: pct.Entry, script: str, in_data: bytes | None, sudoable: bool = False) -> tuple[int, bytes, bytes]:
+        """Run a script on the node itself as root. A password reaches sudo by core's own machinery: on standard input, after its prompt."""
+        way = self._become_of_node() if entry.sudo else None
+        if not way:
+            return super().exec_command(pct.on_node(entry, script), in_data=in_data, sudoable=sudoable)
+        command = way.build_become_command(shlex.join(["/bin/sh", "-c", script]), self._shell)
+        of_task = self.become
+        self.become = way
+        try:
+            return super().exec_command(command, in_data=in_data, sudoable=True)
+        except AnsibleConnectionFailure:
+            raise
+        except AnsibleError as error:  # core's word for a password that is wrong or missing
+            evidence = to_text(error.message).strip()
+            sentence = pct.no_root_sentence(entry.vmid, self._node_name(), self._login(), evidence, bool(way.get_option("become_pass")))
+            raise AnsibleConnectionFailure(sentence) from error
+        finally:
+            self.become = of_task
+
+    def _become_of_node(self) -> BecomeBase | None:
+        """Return what makes the login root on the node, if that is more than ``sudo -n``."""
+        if isinstance(self.become, _InContainer) and self.become.to_root:
+            return self.become.of_task
+        password = self.get_option("node_become_password")
+        if not password:
+            return None
+        way = become_loader.get("ansible.builtin.sudo")
+        way.set_options(direct={"become_user": "root", "become_pass": password})
+        return way
+
+    def _login(self) -> str:
+        return self.get_option("remote_user") or "root"
+
     def _why_unreachable(self, entry: pct.Entry, evidence: str) -> str:
-        rc, stdout, _stderr = super().exec_command(pct.on_node(entry, pct.where_is(entry.vmid)), sudoable=False)
+        if pct.refused_root(entry, evidence):
+            password = bool(self.get_option("node_become_password"))
+            return pct.no_root_sentence(entry.vmid, self._node_name(), self._login(), evidence, password)
+        rc, stdout, _stderr = self._as_root_of_node(entry, pct.where_is(entry.vmid), None)
         kind, found_on = pct.location(entry.vmid, to_text(stdout)) if rc == 0 else ("unknown", "")
         return pct.unreachable_sentence(entry.vmid, self._node_name(), kind, found_on, evidence)

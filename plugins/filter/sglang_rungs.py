@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filter that writes the engine's options into its config file, once for each rung of the ladder."""
+"""Filter that makes the rungs of the ladder, each with the engine's config file and its options."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ..module_utils._core.errors import KproError
-from ..module_utils._engine.options import rung_texts
+from ..module_utils._engine.options import service_rungs
 
 DOCUMENTATION = r"""
 name: sglang_rungs
-short_description: The engine's config file for each rung of the fallback ladder
+short_description: The rungs of the fallback ladder, as the module sglang_service takes them
 version_added: 1.0.0
 author: kpro (@kpro)
 description:
-  - Puts engine options in place of the line V(@KPRO_OPTIONS@) of a rendered config file, sorted, one a line, and returns one text for each profile.
+  - Puts engine options in place of the line V(@KPRO_OPTIONS@) of a rendered config file, sorted, one a line, once for each
+    profile.
   - Options that were renamed between releases get the name that the given release knows. An unknown option is an error that names the nearest
     known one. Null values are left out.
-positional: profiles, options, version
+positional: profiles, options, version, fixed
 options:
   _input:
     description: The rendered config file.
     type: str
     required: true
   profiles:
-    description: Rungs in order, dictionaries with C(name) and C(options); without any, there is one rung with O(options) only.
+    description: Rungs in order, dictionaries with C(name), C(options) and, from the memory plan, C(passed_over); without any, there is one rung with
+      O(options) only.
     type: list
     elements: dict
     required: true
@@ -40,6 +42,10 @@ options:
     description: Version of the engine.
     type: str
     required: true
+  fixed:
+    description: Options that the config file names by itself, such as C(tp_size); they are only told.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -50,16 +56,22 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: One text for each rung.
+  description: For each rung C(name), C(config_text), C(args) and C(refused).
   type: list
-  elements: str
+  elements: dict
 """
 
 
-def sglang_rungs(text: str, profiles: t.Sequence[t.Mapping[str, t.Any]], options: t.Mapping[str, t.Any], version: str) -> list[str]:
-    """Return the config file of each rung."""
+def sglang_rungs(
+    text: str,
+    profiles: t.Sequence[t.Mapping[str, t.Any]],
+    options: t.Mapping[str, t.Any],
+    version: str,
+    fixed: t.Mapping[str, t.Any] | None = None,
+) -> list[dict[str, t.Any]]:
+    """Return the rungs."""
     try:
-        return rung_texts(str(text), profiles, options, str(version))
+        return service_rungs(str(text), profiles, options, str(version), fixed)
     except KproError as error:
         raise AnsibleFilterError(error.sentence) from error
 
@@ -67,5 +79,5 @@ def sglang_rungs(text: str, profiles: t.Sequence[t.Mapping[str, t.Any]], options
 class FilterModule:
     """Names of the filters of this file."""
 
-    def filters(self) -> dict[str, t.Callable[..., list[str]]]:
+    def filters(self) -> dict[str, t.Callable[..., list[dict[str, t.Any]]]]:
         return {"sglang_rungs": sglang_rungs}

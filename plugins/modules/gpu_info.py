@@ -22,6 +22,17 @@ options:
     description: Also look for processes that have a device node open. Takes longer on a node with many processes.
     type: bool
     default: true
+  packages:
+    description:
+      - Packages that a driver's installation needs. What is not installed of them, and the headers of the running kernel, is tried by C(apt-get --simulate).
+      - Nothing is changed. Where the package lists are not enough, they are fetched to a folder that is removed again.
+    type: list
+    elements: str
+    default: []
+  driver_version:
+    description: Version that O(packages) are needed for. Where it is loaded, nothing is tried.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -150,11 +161,17 @@ not_visible:
   returned: always
   type: dict
   sample: {xids: the kernel log belongs to the node}
+apt:
+  description: What of O(packages) is not installed, and why it can't be, with a remedy. Empty texts if it can be.
+  returned: always
+  type: dict
+  sample: {missing: [dkms, proxmox-default-headers], problem: "", remedy: ""}
 """
 
 import os
 import typing as t
 
+from ..module_utils._apt.edge import foresee, missing_headers, missing_packages
 from ..module_utils._core.module import run_module
 from ..module_utils._gpu.findings import Versions
 from ..module_utils._gpu.holders_edge import ProcessFiles
@@ -169,7 +186,11 @@ from ..module_utils._linux.command_edge import Command
 
 def argument_spec() -> dict[str, t.Any]:
     """Return the module's options."""
-    return {"holders": {"type": "bool", "default": True}}
+    return {
+        "holders": {"type": "bool", "default": True},
+        "packages": {"type": "list", "elements": "str", "default": []},
+        "driver_version": {"type": "str", "default": ""},
+    }
 
 
 def ask(command: Command) -> NvmlReport:
@@ -210,9 +231,26 @@ def look(holders: bool) -> Seen:
     )
 
 
+def look_at_packages(packages: t.Sequence[str], driver_version: str, seen: Seen) -> dict[str, t.Any]:
+    """Return what is not installed of the packages, and why it can't be."""
+    loaded = seen.versions.loaded
+    if not packages or seen.place == "container" or (loaded and loaded.version == driver_version):
+        return {"missing": [], "problem": "", "remedy": ""}
+    command = Command()
+    missing = [*missing_packages(command, packages), *missing_headers(seen.host.kernel)]
+    problem = foresee(command, missing)
+    return {"missing": missing, "problem": problem.reason if problem else "", "remedy": problem.remedy if problem else ""}
+
+
+def info(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
+    """Look, and change nothing."""
+    seen = look(params["holders"])
+    return {"changed": False, **result_of(seen), "apt": look_at_packages(params["packages"], params["driver_version"], seen)}
+
+
 def main() -> None:
     """Entry point."""
-    run_module(lambda params, _check_mode: {"changed": False, **result_of(look(params["holders"]))}, argument_spec())
+    run_module(info, argument_spec())
 
 
 if __name__ == "__main__":

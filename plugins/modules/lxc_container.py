@@ -20,8 +20,12 @@ description:
     O(adopt=true) takes it over. In that case its privilege level, volumes and MAC addresses stay, and its raw C(lxc.*) lines for NVIDIA
     devices are replaced by C(dev[n]) entries.
   - Runs on the node, as root, and speaks to Proxmox through C(pvesh). Nothing has to be installed there.
+  - No task of Proxmox is ended by the end of a run, of its connection or of its limit. Before each one a record is written on the node, below
+    C(/var/lib/kpro-llm/pve). The next run waits for what still runs, and removes what a creation, removal or download left that was cut
+    off, if the record shows that it was ours. Otherwise it names the commands and touches nothing.
+  - A removal takes the volumes that the configuration names. Others that carry the id stay, and are named.
   - With O(api_host) it speaks to Proxmox over https instead, from wherever it runs, and needs C(proxmoxer) and C(requests) there.
-    What only the node itself can do is refused with the reason then (folders, raw lines, the index of templates), and what is not
+    What only the node itself can do is refused with the reason then (folders, raw lines, locks, the index of templates), and what is not
     visible from there is not checked (device nodes, other guests' GPUs, the guest's systemd).
 extends_documentation_fragment:
   - kpro.llm.attributes
@@ -130,6 +134,7 @@ options:
     description:
       - Folders of the node and volumes inside the container, told apart by their targets.
       - A folder that is missing on the node is made, owned by the container's root.
+      - A system folder (V(/), C(/etc), C(/var/lib), somebody's home and the like), a folder that holds one, and a link to one are refused.
       - Folders that are not listed are no longer mounted; volumes always stay. Without this option all mounts stay.
     type: list
     elements: dict
@@ -145,8 +150,9 @@ options:
       read_only:
         description: Whether it is mounted read-only.
         type: bool
+        default: false
       shared:
-        description: Whether the same content is on every node, so that the container may migrate.
+        description: Whether the same content is on every node, so that the container may migrate. Without it the mark stays as it is.
         type: bool
       backup:
         description: Whether a volume is part of backups.
@@ -154,7 +160,8 @@ options:
   gpus:
     description:
       - GPUs of the container. V(all), a number, or a list of UUIDs, bus ids and indexes in order of the bus ids.
-      - A number takes GPUs that the container has already, then ones that no other guest has.
+      - A number takes GPUs that the container has already, then ones that no other guest has. A guest has a GPU by C(dev[n]), by a mount,
+        a device rule or an NVIDIA hook in raw lines, or by C(hostpci), literally or by a resource mapping; also while it is off.
       - NVIDIA devices of the container that are not needed for them are taken away. Without this option devices stay as they are.
     type: raw
   node_gpus:
@@ -163,8 +170,45 @@ options:
       - Without it O(gpus) has no effect yet (a check mode run on a node without a driver).
     type: list
     elements: dict
+  node_cards:
+    description:
+      - NVIDIA's cards on the node's PCI bus, as RV(kpro.llm.gpu_info#module:pci) reports them.
+      - For a check mode run before there is a driver, without O(node_gpus). What is asked for is checked against them.
+    type: list
+    elements: dict
+    default: []
+  neighbours:
+    description:
+      - The other containers of the same deployment on this node, and what each asks for. The GPUs are given out among all of them.
+        Lists come first, then what containers have already, then numbers in order of the ids.
+      - Whichever container the module treats, the answer is the same. One that can't be given what it asks for is refused, with the
+        names of those that have it.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      vmid:
+        description: Id of the container.
+        type: int
+        required: true
+      name:
+        description: Its name in messages.
+        type: str
+        default: ""
+      gpus:
+        description: What it asks for, as O(gpus).
+        type: raw
+      share_gpus:
+        description: Whether it consents to GPUs that others have too.
+        type: bool
+        default: false
+      in_run:
+        description: Whether this run treats it too, so that it gives up GPUs that it no longer asks for.
+        type: bool
+        default: true
   share_gpus:
-    description: Whether a GPU may be given to this container that another guest has too.
+    description:
+      - Whether a GPU may be given to this container that another guest has too. Of two containers of O(neighbours) both have to consent.
     type: bool
     default: false
   device_mode:
@@ -210,7 +254,8 @@ options:
     type: bool
     default: false
   restart:
-    description: Whether the container may be shut down and started again if a change needs it.
+    description:
+      - Whether the container may be shut down and started again if a change needs it, or if it refuses a change while it runs.
     type: bool
     default: false
   require_devices:
@@ -218,7 +263,7 @@ options:
     type: bool
     default: true
   task_timeout_s:
-    description: Longest wait for one task of Proxmox, in seconds. A creation that takes longer goes on, and the next run waits for it.
+    description: Longest wait for one task of Proxmox, in seconds. Nothing is ended then. The task goes on, and the next run waits for it.
     type: int
     default: 600
   shutdown_timeout_s:
@@ -403,7 +448,8 @@ from ..module_utils._core.errors import KproError
 from ..module_utils._core.module import run_module
 from ..module_utils._linux.command_edge import Command
 from ..module_utils._pve.api_edge import PveApi, Pvesh
-from ..module_utils._pve.gpus import read_gpus
+from ..module_utils._pve.calls_edge import FOLDER, Calls
+from ..module_utils._pve.gpus import read_cards, read_gpus
 from ..module_utils._pve.host_edge import Host
 from ..module_utils._pve.https_edge import Login, PveHttps
 
@@ -414,20 +460,22 @@ def main_lxc_container(params: dict[str, t.Any], check_mode: bool) -> dict[str, 
     deadline_s = float(params["task_timeout_s"])
     rows = params["node_gpus"]
     gpus = None if rows is None else read_gpus(rows)
+    cards = read_cards(params["node_cards"])
     waits = Waits(deadline_s, params["shutdown_timeout_s"], float(params["ready_timeout_s"]))
     declared = declared_from(params)
     if params["api_host"]:
         if not params["node"]:
             raise KproError("option 'node'", "it is needed with api_host", "Name the node as Proxmox knows it")
         far: PveApi = PveHttps(Login.of(params), deadline_s=deadline_s, note=notes.append)
-        container = LxcContainer(declared, params["node"], far, gpus, waits=waits)
+        container = LxcContainer(declared, params["node"], far, gpus, waits=waits, cards=cards)
     else:
         host = Host()
         if not host.is_root:
             raise KproError("pvesh", "the module does not run as root", "Use a root login on the node, or become")
         command = Command()
-        near = Pvesh(command, deadline_s=deadline_s, note=notes.append)
-        container = LxcContainer(declared, params["node"] or host.node, near, gpus, host, command, waits)
+        calls = Calls(command, host.path_of(FOLDER))
+        near = Pvesh(command, deadline_s=deadline_s, note=notes.append, calls=calls)
+        container = LxcContainer(declared, params["node"] or host.node, near, gpus, host, command, waits, cards, calls)
     result = container.converge(check_mode, notes)
     chosen = {gpu["uuid"] for gpu in result["gpus"]}
     return {**result, "gpus": [row for row in rows or () if row["uuid"] in chosen]}

@@ -16,7 +16,9 @@ description:
   - Proxmox refuses to migrate a container with folders of its node mounted, and ignores device nodes, so that the container does
     not start on the other side. Here such mounts are marked as shared for the time of the move. Their content does not travel.
   - Only a container with the tag V(kpro-llm) is moved, unless O(adopt=true). One that the HA manager has, or that is locked, is left alone.
-  - Runs as root on any node of the cluster, and speaks to Proxmox through C(pvesh). A move that was cut off is waited for by the next run.
+  - Runs as root on any node of the cluster, and speaks to Proxmox through C(pvesh). A move that outlasts its run is waited for by the next one.
+    Of a move that was killed, the next run takes off what it left (lock, marks, half copies), if a record on this node shows that it was ours;
+    else it names the commands.
 extends_documentation_fragment:
   - kpro.llm.attributes
 options:
@@ -35,7 +37,7 @@ options:
     type: bool
     default: false
   task_timeout_s:
-    description: Longest wait for one task of Proxmox, in seconds. A move that takes longer goes on, and the next run waits for it.
+    description: Longest wait for one task of Proxmox, in seconds. Nothing is ended then. The move goes on, and the next run waits for it.
     type: int
     default: 3600
   shutdown_timeout_s:
@@ -92,6 +94,7 @@ from ..module_utils._core.errors import KproError
 from ..module_utils._core.module import run_module
 from ..module_utils._linux.command_edge import Command
 from ..module_utils._pve.api_edge import Pvesh
+from ..module_utils._pve.calls_edge import FOLDER, Calls
 from ..module_utils._pve.host_edge import Host
 
 
@@ -101,8 +104,10 @@ def main_lxc_migrate(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.
     if not host.is_root:
         raise KproError("pvesh", "the module does not run as root", "Use a root login on the node, or become")
     wish = Wish(params["vmid"], params["target"] or host.node, params["target_storage"] or "", params["adopt"])
-    api = Pvesh(Command(), deadline_s=float(params["task_timeout_s"]))
-    return Migration(wish, api, float(params["task_timeout_s"]), params["shutdown_timeout_s"]).run(check_mode)
+    command = Command()
+    calls = Calls(command, host.path_of(FOLDER))
+    api = Pvesh(command, deadline_s=float(params["task_timeout_s"]), calls=calls)
+    return Migration(wish, api, calls, command, host.node, float(params["task_timeout_s"]), params["shutdown_timeout_s"]).run(check_mode)
 
 
 def main() -> None:

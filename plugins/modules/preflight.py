@@ -7,17 +7,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: preflight
-short_description: Judge what a deployment would meet, before it changes anything
+short_description: Judge what one deployment would meet, before it changes anything
 version_added: 1.0.0
 description:
-  - Prints one table of all findings, each V(OK), V(will fix) or V(needs you), and fails if one needs a person.
+  - Returns the findings, each V(OK), V(note), V(will fix) or V(needs you). M(kpro.llm.findings) prints those of all deployments and stops.
+  - A look that is missing without a reason is a finding, too.
   - It only judges what other modules observed; it runs on the controller and needs no connection.
 author: kpro (@kpro)
 options:
   wanted:
     description:
       - What the deployment asks for, with the keys C(lane), C(driver_version), C(driver_source), C(gpus), C(tp_size), C(tp_chosen), C(port),
-        C(replace_driver) and C(moves_from).
+        C(replace_driver), C(moves_from) and C(plan).
     type: dict
     required: true
   node:
@@ -40,16 +41,26 @@ options:
     description: Answer of M(kpro.llm.sglang_plan), or its failure.
     type: dict
     default: {}
+  entry:
+    description: Answer of M(kpro.llm.pct_entry), where the container does not run yet.
+    type: dict
+    default: {}
   previous:
     description: Answers of M(kpro.llm.lxc_container_info) by previous node, where a second container might serve.
     type: dict
     default: {}
+  errors:
+    description: What ended a look, as C(ansible_failed_result) has it, by the name of the option that has the look's answer.
+    type: dict
+    default: {}
+seealso:
+  - module: kpro.llm.findings
 extends_documentation_fragment:
   - kpro.llm.attributes.info
 """
 
 EXAMPLES = r"""
-- name: Print all findings, and stop if one needs you
+- name: Judge what was seen
   kpro.llm.preflight:
     wanted:
       lane: auto
@@ -60,6 +71,7 @@ EXAMPLES = r"""
       port: 30000
     node: "{{ node_seen }}"
     container: "{{ container_seen }}"
+  register: judged
 """
 
 RETURN = r"""

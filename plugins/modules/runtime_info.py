@@ -157,10 +157,10 @@ def filled(values: t.Mapping[str, t.Any], specification: t.Mapping[str, t.Any], 
 
 
 def main(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
-    """Look, and change nothing."""
+    """Look, and change nothing but what was learnt by looking."""
     base = filled(params["base"], BASE, "base")
     allowed = {name: spec for name, spec in ENVIRONMENT.items() if name not in DECIDED}
-    return look({**params, "base": base, "environment": filled(params["environment"], allowed, "environment")})
+    return look({**params, "base": base, "environment": filled(params["environment"], allowed, "environment")}, note=not check_mode)
 
 
 if __name__ == "__main__":

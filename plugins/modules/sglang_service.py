@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: sglang_service
-short_description: Keep the SGLang service of a container as described
+short_description: Keep the SGLang service of a container as described, and wait until it answers
 version_added: 1.0.0
 author: kpro (@kpro)
 description:
@@ -15,13 +15,20 @@ description:
     were rendered on the controller, and starts, restarts or stops the service.
   - The service is restarted only if the process that runs was started with something else than what is wanted. Comments do not count.
   - Options are checked by the installed engine's own parser before anything is written.
+  - Waits until this very start answers (O(level)). A start that is lost is followed by the next of O(rungs), then by the last good configuration,
+    which is judged by its own port, address, name, question and level. A run that ends with the last good configuration fails and tells both.
+  - Only a start that this run made, or the unfinished run that it continues, is stopped for a failed check or a silent phase. Everything else is
+    reported and left as it is. A start is lost if its process ends or a phase is silent beyond its budget; O(timeout_s) only ends the run's wait.
+  - Each call returns after O(poll_s) at the latest; the action plugin of the same name prints the progress and calls again. What a run has begun is
+    noted in O(state_path), so that the next run goes on where a killed one stopped.
   - Each deliberate start is preceded by C(systemctl reset-failed), so that the unit's start limit counts only automatic restarts.
-  - The API key never appears in an argument vector, a diff or the result. Where the text of O(config_text) holds V(@KPRO_API_KEY@), the
+  - The API key never appears in an argument vector, a diff or the result. Where a text of O(rungs) holds V(@KPRO_API_KEY@), the
     key is filled in on the target.
 extends_documentation_fragment:
   - kpro.llm.attributes
+  - kpro.llm.question
   - kpro.llm.service_files
-  - kpro.llm.service_ladder
+  - kpro.llm.service_wait
 options:
   unit:
     description: Name of the systemd unit.
@@ -35,9 +42,62 @@ options:
   unit_text:
     description: Text of the unit file. Needed for O(state=started).
     type: str
-  config_text:
-    description: Text of the engine's YAML configuration. Needed for O(state=started).
+  rungs:
+    description:
+      - The configurations, in order. The first one that is neither known to fail nor refused is started; the next follows if a start is lost for a
+        reason that it cures. Needed for O(state=started).
+      - A rung that failed is remembered and not tried again while nothing of what it is started with changes. If all are known to fail and the last
+        good configuration runs, it stays.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name for the report.
+        type: str
+        default: default
+      config_text:
+        description: Text of the engine's YAML configuration.
+        type: str
+        required: true
+      args:
+        description: The engine's options in it by long name, for the diagnosis and the result.
+        type: dict
+        default: {}
+      refused:
+        description: Why the memory plan refuses the rung; it is passed over. Empty if it does not.
+        type: str
+        default: ""
+  retry:
+    description: Forget which rungs failed, and begin with the first one.
+    type: bool
+    default: false
+  level:
+    description:
+      - How far the service must come. V(none), not waited for; V(port), somebody listens; V(health), it generated a token; V(model), it serves the
+        wanted model; V(answer), it answered O(question) as expected; V(tools), a tool call and thinking were understood by the parsers.
+      - A configuration that came as far as V(health) is kept as the last good one, with what it was asked.
     type: str
+    choices: [none, port, health, model, answer, tools]
+    default: answer
+  on_failure:
+    description: Whether the last lost start, after which no other configuration is left, is stopped, so that nothing half-running holds memory, or left.
+    type: str
+    choices: [stop, leave]
+    default: stop
+  record_links:
+    description: Links to environment and model, whose present targets belong to the last good configuration.
+    type: list
+    elements: path
+    default: []
+  run_id:
+    description: Set by the action plugin. All calls of one run carry the same.
+    type: str
+    default: ""
+  call:
+    description: Set by the action plugin. Number of the call within the run.
+    type: int
+    default: 1
   environment_text:
     description:
       - Text of the environment file. The module adds the digest of all texts, by which it knows later what the process was started with.
@@ -60,6 +120,9 @@ options:
   api_key:
     description: The key for O(api_key_source=given).
     type: str
+  admin_api_key:
+    description: The key of the engine's administration, put in where the text of O(config_text) holds V(@KPRO_ADMIN_API_KEY@).
+    type: str
   user:
     description: User that the service runs as; it must exist.
     type: str
@@ -73,10 +136,6 @@ options:
     type: list
     elements: path
     default: [/opt/kpro-llm]
-  port:
-    description: Port of the service, for the same purpose; V(0) does not look at ports.
-    type: int
-    default: 30000
   engine_python:
     description: Python of the engine's environment, for the check of the options. Empty skips the check.
     type: path
@@ -107,10 +166,14 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Run the service
+- name: Run the service, with a smaller configuration to fall back to
   kpro.llm.sglang_service:
     unit_text: "{{ lookup('ansible.builtin.template', 'kpro-sglang.service.j2') }}"
-    config_text: "{{ lookup('ansible.builtin.template', 'sglang.yaml.j2') }}"
+    rungs:
+      - name: long
+        config_text: "{{ lookup('ansible.builtin.template', 'long.yaml.j2') }}"
+      - name: short
+        config_text: "{{ lookup('ansible.builtin.template', 'short.yaml.j2') }}"
     environment_text: "{{ lookup('ansible.builtin.template', 'sglang.env.j2') }}"
     gate_text: "{{ lookup('ansible.builtin.template', 'gate.py.j2') }}"
     launcher_text: "{{ lookup('ansible.builtin.file', 'launch.py') }}"
@@ -124,8 +187,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 identity:
-  description: Who runs now; pass it to M(kpro.llm.sglang_ready).
-  returned: success
+  description: Who runs now; M(kpro.llm.sglang_ready) takes it.
+  returned: always
   type: dict
   sample:
     unit: kpro-sglang.service
@@ -138,13 +201,21 @@ identity:
     model_path: /srv/models/Qwen/Qwen3.6-27B
     served_name: qwen
 restarted:
-  description: Whether the service was started or restarted (in check mode, would be).
+  description: Whether the service was started or restarted by this run or the unfinished one that it continues (in check mode, would be).
   returned: success
   type: bool
 rung:
-  description: Number of the configuration that runs, V(0) for O(config_text), V(-1) for the last good one of an earlier run.
+  description: Number of the rung that runs; V(-1) for the last good configuration of an earlier run.
   returned: success
   type: int
+rung_name:
+  description: Its name.
+  returned: success
+  type: str
+args:
+  description: The engine's options of this rung.
+  returned: success
+  type: dict
 failed_rungs:
   description: Causes by number of the rungs that are known to fail with the present inputs, or that the memory plan refuses.
   returned: success
@@ -155,12 +226,14 @@ given_up:
   type: list
   elements: str
   sample: ["speculation: out of memory in graph capture: the pools left too little"]
-keep:
-  description: To be passed to M(kpro.llm.sglang_ready), which keeps the configuration as the last good one once it has answered.
-  returned: success
-  type: dict
+lost:
+  description: Starts that this run lost, in order, each with C(rung), C(name), C(reason), C(remedy), C(diagnosis), C(loss), C(identity), C(log_tail). On
+    failure inside C(details).
+  returned: always
+  type: list
+  elements: dict
 ended:
-  description: Leftovers of earlier runs that were ended before the start, as M(kpro.llm.gpu_cleanup) returns them.
+  description: Leftovers of earlier runs that were ended before a start, as M(kpro.llm.gpu_cleanup) returns them.
   returned: success
   type: list
   elements: dict
@@ -173,44 +246,94 @@ api_key_path:
   description: File in the container that holds the API key; empty without a key.
   returned: success
   type: str
+ready:
+  description: Whether the wanted level was reached. V(false) in check mode if the service would be started.
+  returned: success
+  type: bool
+level:
+  description: Last level reached.
+  returned: always
+  type: str
+  sample: answer
+answer:
+  description: What the model said.
+  returned: when the level answer was reached
+  type: str
+  sample: Paris
+context_length:
+  description: Longest prompt and answer together that the server takes, in tokens.
+  returned: when the level model was reached
+  type: int
+elapsed_s:
+  description: Seconds from the start of the process to now.
+  returned: always
+  type: float
+phases_s:
+  description: Seconds by phase of the start, as far as its log was read.
+  returned: always
+  type: dict
+  sample: {launch: 7.1, options: 1.9, weights: 0.4, warmup: 1.2}
+pools:
+  description: Sizes of the engine's pools, from its metrics; empty if it serves none.
+  returned: when ready
+  type: dict
+  sample: {kv_tokens: 178594, max_running_requests: 8}
+last_good_pools:
+  description: The same of the last good run with this configuration; empty without one. What is smaller now is a warning.
+  returned: when ready
+  type: dict
+warnings_found:
+  description: Signs in log and pools that the service is worse than it seems, such as parameters that were not loaded.
+  returned: when ready
+  type: list
+  elements: str
+diagnosis:
+  description: On failure, what M(kpro.llm.sglang_diagnose) returns about the new configuration's loss (inside C(details)).
+  returned: failure
+  type: dict
+stopped:
+  description: On failure, whether the lost start was stopped (inside C(details)).
+  returned: failure
+  type: bool
+finished:
+  description: V(false) while the run goes on; used by the action plugin.
+  returned: always
+  type: bool
 """
 
 import typing as t
 
-from ..module_utils._core.changes import Change, plan_result
 from ..module_utils._core.errors import KproError
 from ..module_utils._core.module import run_module
-from ..module_utils._linux.processes_edge import ProcessTable
-from ..module_utils._linux.systemd_edge import Systemd
-from ..module_utils._service.choice import choose, wanted_now
-from ..module_utils._service.cleanup_edge import end_leftovers, owner_of, survey
-from ..module_utils._service.edge import observe_service, put_service_file
-from ..module_utils._service.engine_parser_edge import check_options
-from ..module_utils._service.files import PATH_SPEC, TEXTS, plan_diff, service_paths
-from ..module_utils._service.plan import ServiceWanted, new_settings, plan_service
-from ..module_utils._service.state_edge import ServiceState
+from ..module_utils._ready.chat import QUESTION_SPEC
+from ..module_utils._ready.walk_edge import LEVELS
+from ..module_utils._service.files import PATH_SPEC
+from ..module_utils._start.converge import LadderRun, with_what_runs
+from ..module_utils._start.watch_edge import WAIT_SPEC
 
 _TEXT = {"type": "str"}
+_RUNG: dict[str, t.Any] = {
+    "name": {"type": "str", "default": "default"},
+    "config_text": {"type": "str", "required": True},
+    "args": {"type": "dict", "default": {}},
+    "refused": {"type": "str", "default": ""},
+}
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "unit": {"type": "str", "default": "kpro-sglang.service"},
     "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
     "unit_text": _TEXT,
-    "config_text": _TEXT,
-    "environment_text": {"type": "str", "default": ""},
+    "rungs": {"type": "list", "elements": "dict", "default": [], "options": _RUNG},
+    "retry": {"type": "bool", "default": False},
+    "environment_text": {"type": "str", "default": "", "no_log": True},
     "gate_text": _TEXT,
     "launcher_text": _TEXT,
     **PATH_SPEC,
-    "fallback_config_texts": {"type": "list", "elements": "str", "default": []},
-    "rung_names": {"type": "list", "elements": "str", "default": []},
-    "unfit": {"type": "dict", "default": {}},
-    "lost": {"type": "dict", "default": {}},
-    "retry": {"type": "bool", "default": False},
     "api_key_source": {"type": "str", "choices": ["generated", "given", "none"], "default": "generated", "no_log": False},
     "api_key": {"type": "str", "no_log": True},
+    "admin_api_key": {"type": "str", "no_log": True},
     "user": {"type": "str", "default": "sglang"},
     "group": {"type": "str", "default": "sglang"},
     "roots": {"type": "list", "elements": "path", "default": ["/opt/kpro-llm"]},
-    "port": {"type": "int", "default": 30000},
     "engine_python": {"type": "path"},
     "engine_version": {"type": "str", "default": ""},
     "model_path": {"type": "str", "default": ""},
@@ -218,70 +341,27 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
     "force_restart": {"type": "bool", "default": False},
     "start_timeout_s": {"type": "int", "default": 120},
     "stop_timeout_s": {"type": "int", "default": 240},
+    "level": {"type": "str", "choices": ["none", *LEVELS], "default": "answer"},
+    **QUESTION_SPEC,
+    **WAIT_SPEC,
+    "on_failure": {"type": "str", "choices": ["stop", "leave"], "default": "stop"},
+    "record_links": {"type": "list", "elements": "path", "default": []},
+    "run_id": {"type": "str", "default": ""},
+    "call": {"type": "int", "default": 1},
 }
 
 
-def apply(change: Change, params: dict[str, t.Any], wanted: ServiceWanted, systemd: Systemd) -> list[dict[str, t.Any]]:
-    """Do one step; returns the leftovers that were ended."""
-    step, *arguments = change.action
-    files = {file.role: file for file in wanted.files}
-    if step in ("write", "permit"):
-        put_service_file(files[arguments[0]], whole=step == "write")
-    elif step in ("daemon_reload", "enable", "disable"):
-        {"daemon_reload": systemd.daemon_reload, "enable": systemd.enable, "disable": systemd.disable}[step]()
-    else:
-        systemd.stop(params["stop_timeout_s"])
-        if step == "restart":
-            table = ProcessTable()
-            found = survey(table, owner_of(params["unit"], params["user"], params["roots"]), params["port"])[0]
-            ended = end_leftovers(table, found, 10.0)
-            systemd.start(params["start_timeout_s"])
-            return ended
-    return []
-
-
 def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
-    """Observe, plan, apply."""
-    systemd, state, paths = Systemd(params["unit"]), ServiceState(params["state_path"]), service_paths(params)
-    present = observe_service(paths, params["started_path"], systemd)
-    choice = choose(params, state, present)
-    wanted = wanted_now(params, paths, present, choice)
-    if params["engine_python"] and new_settings(present, wanted) and not params["lost"]:
-        rungs = [params["config_text"], *params["fallback_config_texts"]]
-        check_options(params["engine_python"], rungs, params["environment_text"], must_be_there=not check_mode)
-    changes = plan_service(present, wanted)
-    ended: list[dict[str, t.Any]] = []
-    if not check_mode:
-        if params["fallback_config_texts"] and wanted.running:
-            state.keep_rungs(choice.memory.as_dict())
-        for change in changes:
-            ended += apply(change, params, wanted, systemd)
-        _assert_written(params, paths, wanted, systemd)
-    has_key = any(file.role == "api_key" for file in wanted.files)
-    return {
-        **plan_result(changes),
-        "diff": plan_diff(changes, wanted),
-        "identity": systemd.identity(systemd.state(), **choice.names).as_dict(),
-        "restarted": any(change.action[0] == "restart" for change in changes),
-        "api_key_path": params["api_key_path"] if has_key else "",
-        "ended": ended,
-        "rung": choice.rung,
-        "failed_rungs": choice.causes,
-        "given_up": choice.given_up(params["rung_names"]),
-        "warnings": choice.notes(params["rung_names"]),
-        "keep": {"digest": wanted.digest, "rung": choice.rung, "names": choice.names, **_places(params, paths)},
-    }
-
-
-def _places(params: dict[str, t.Any], paths: dict[str, str]) -> dict[str, t.Any]:
-    return {"state_path": params["state_path"], "files": {role: paths[role] for role in TEXTS}}
-
-
-def _assert_written(params: dict[str, t.Any], paths: dict[str, str], wanted: ServiceWanted, systemd: Systemd) -> None:
-    again = plan_service(observe_service(paths, params["started_path"], systemd), wanted)
-    left = [change.sentence for change in again if change.action[0] in ("write", "permit", "enable")]
-    if left:
-        raise KproError(params["unit"], f"after writing, this is still to be done: {'; '.join(left)}", "Look for another tool that writes these files")
+    """Do one call of the run."""
+    if params["state"] == "started" and not params["rungs"]:
+        raise KproError("kpro.llm.sglang_service", "state=started needs rungs", "Give at least one configuration")
+    try:
+        run = LadderRun(params)
+        if params["state"] == "stopped":
+            return run.stop(check_mode)
+        return run.foretell() if check_mode else run.call()
+    except KproError as error:
+        raise with_what_runs(error, params["unit"]) from error
 
 
 def main() -> None:

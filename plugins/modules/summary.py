@@ -39,7 +39,7 @@ EXAMPLES = r"""
     node: kpro5
     results:
       container: "{{ gpu_container__result }}"
-    phases: "{{ ansible_facts['kpro_llm__phases'] }}"
+    phases: "{{ kpro_llm__run['phases'] }}"
 """
 
 RETURN = r"""

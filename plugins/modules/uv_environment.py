@@ -14,7 +14,7 @@ description:
   - A new environment is built beside the one in force, its bytecode is compiled, the service user imports from it, and only then a link is switched in
     one step. The previous environment stays for a roll-back, older ones are removed unless a process still runs from them.
   - The build runs in a transient systemd unit that survives a lost connection. A later call attaches to it.
-  - An environment that already equals the lock file is recognised by looking at it, without asking an index.
+  - An environment that already equals the lock file is recognised by looking at it, without asking an index. Files that are damaged are named.
 author: kpro (@kpro)
 extends_documentation_fragment: kpro.llm.attributes
 requirements:
@@ -95,6 +95,25 @@ options:
     description: How many previous environments stay for a roll-back.
     type: int
     default: 1
+  verify:
+    description:
+      - V(changed) compares size, time and mode of all files with those at the end of the build, and reads what differs. V(all) reads every file.
+      - Every file is read, too, where O(unit) has ended since that was done last and does not run.
+      - A damaged environment is built anew beside the old one. A service that runs from the old one is not touched.
+    type: str
+    choices: [changed, all]
+    default: changed
+  rebuild:
+    description:
+      - Build the environment anew although nothing differs.
+      - Files of a new environment are always read against the packages' own records. Packages that come damaged out of uv's cache are dropped there and
+        fetched again.
+    type: bool
+    default: false
+  unit:
+    description: The service that runs from the environment.
+    type: str
+    default: kpro-sglang.service
   source_package:
     description:
       - A package that the index has only as source. It joins the environment as a wheel that is built once and kept.

@@ -77,7 +77,9 @@ def _slot_of(what: str, gpus: t.Sequence[Values]) -> tuple[int, int, int] | None
 
 
 def _names(choice: t.Any, gpu: Values) -> bool:
-    return str(choice) == gpu.get("uuid") or (_slot(choice) is not None and _slot(choice) == _slot(gpu.get("bus_id")))
+    if str(choice).isdecimal() and gpu.get("index") is not None:
+        return int(choice) == gpu["index"]
+    return str(choice).lower() == str(gpu.get("uuid")).lower() or (_slot(choice) is not None and _slot(choice) == _slot(gpu.get("bus_id")))
 
 
 def _sentence(finding: Values) -> str:

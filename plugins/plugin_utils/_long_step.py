@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import time
 import typing as t
+import uuid
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+
+from ..module_utils._core.shown_text import one_line, printable_values
 
 # A unit that is ended from outside each time must not be started for ever.
 MAX_STARTS = 3
@@ -31,8 +34,12 @@ _ENDED_RCS = (137, 143, 255, -9, -15)
 
 
 class LongStep(ActionBase):
-    """Calls the module of the same name until it has finished."""
+    """Calls the module of the same name until it has finished.
 
+    ``NAMES_RUN``: the module gets ``run_id`` (the same in all calls of this task) and ``call`` (number of the call; one that is made again keeps its).
+    """
+
+    NAMES_RUN = False
     TRANSFERS_FILES = False
     _supports_check_mode = True
     _supports_diff = True
@@ -41,15 +48,15 @@ class LongStep(ActionBase):
         result = super().run(tmp, task_vars)
         changed, diff, plan, last, starts = False, None, None, "", 0
         warnings: list[t.Any] = []
-        contact = False
+        run_id, calls = uuid.uuid4().hex, 0
         while True:
-            answer = self._ask(task_vars, contact)
-            contact = True
+            calls += 1
+            answer = self._ask(task_vars, contact=calls > 1, arguments={"run_id": run_id, "call": calls} if self.NAMES_RUN else {})
             changed = changed or bool(answer.get("changed"))
-            diff = diff or answer.get("diff")
-            plan = plan or answer.get("plan")
+            diff = _joined(diff, answer.get("diff"))
+            plan = _joined(plan, answer.get("plan"))
             warnings += [text for text in answer.pop("warnings", None) or [] if text not in warnings]
-            progress = answer.pop("progress", "")
+            progress = one_line(str(answer.pop("progress", "") or ""))
             starts += bool(answer.pop("started", False))
             if starts > MAX_STARTS:
                 text = f"{self._task.action}: its work was started {starts} times and ended each time without a result. See the journal of the target"
@@ -69,19 +76,23 @@ class LongStep(ActionBase):
             result["warnings"] = warnings
         return result
 
-    def _ask(self, task_vars: dict[str, t.Any] | None, contact: bool) -> dict[str, t.Any]:
+    def _ask(self, task_vars: dict[str, t.Any] | None, contact: bool, arguments: dict[str, t.Any]) -> dict[str, t.Any]:
         """Call the module. A call that was cut off is made again, and what it says then is the answer.
 
+        :param arguments: options beside those of the task.
         :param contact: the module has answered before, so that a lost connection is news and no wrong address.
         :raises AnsibleConnectionFailure: if there is no contact, with what became of it.
         """
         began, cut = time.monotonic(), ""
+        given = {**self._task.args, **arguments}
         while True:
             try:
-                answer = t.cast("dict[str, t.Any]", self._execute_module(module_name=self._task.action, task_vars=task_vars))
+                # The target may answer anything, whatever the module would say.
+                said = self._execute_module(module_name=self._task.action, module_args=given, task_vars=task_vars)
+                answer = t.cast("dict[str, t.Any]", printable_values(said))
                 lost = str(answer.get("msg", "")) if answer.get("unreachable") else ""
             except AnsibleConnectionFailure as error:
-                answer, lost = {}, str(error)
+                answer, lost = {}, one_line(str(error))
             if not lost:
                 if answer.get("rc") not in _ENDED_RCS or answer.get("module_stdout") or cut:
                     return answer
@@ -100,3 +111,10 @@ class LongStep(ActionBase):
 
     def _host(self, task_vars: dict[str, t.Any] | None) -> str:
         return self._task.delegate_to or (task_vars or {}).get("inventory_hostname", "")
+
+
+def _joined(before: t.Any, now: t.Any) -> t.Any:
+    """Return what several calls did, in order; of what is no list, the first call's."""
+    if isinstance(before, list) and isinstance(now, list):
+        return [*before, *(entry for entry in now if entry not in before)]
+    return before or now

@@ -5,9 +5,28 @@
 
 from __future__ import annotations
 
+import os
 import typing as t
+from pathlib import Path
 
 from ansible.plugins.action import ActionBase
+
+from ..module_utils._core.shown_text import one_line, printable_values
+
+
+def block(lines: t.Iterable[str]) -> str:
+    """Return lines as a block for the terminal: indented, an empty line around them, each on a line of its own."""
+    return "\n" + "\n".join(f"  {one_line(line)}".rstrip() for line in lines) + "\n"
+
+
+def this_run() -> str:
+    """Return what tells this run of Ansible from any other: its main process, whose child each task's process is."""
+    main = os.getppid()
+    try:
+        began = Path(f"/proc/{main}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    except OSError:  # a controller without /proc
+        began = ""
+    return f"{main} {began}"
 
 
 class OnController(ActionBase):
@@ -25,7 +44,8 @@ class OnController(ActionBase):
         """Validate the options and return the subclass's answer, which never changes anything."""
         super().run(tmp, task_vars)
         _validation, given = self.validate_argument_spec(self.SPEC)
-        return {"changed": False, **self.answer(given, task_vars or {})}
+        # What was seen comes from targets: nothing of it may move a terminal's cursor, here or with -v.
+        return {"changed": False, **printable_values(self.answer(printable_values(given), task_vars or {}))}
 
     def answer(self, given: dict[str, t.Any], variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         """Return the result for validated options."""

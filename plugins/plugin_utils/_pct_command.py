@@ -10,14 +10,27 @@ import re
 import shlex
 import typing as t
 
+from ..module_utils._core.shown_text import one_line
+
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _SYNTAX_ERROR = re.compile(
     rb"^(?:[\w./-]*/)?(?:ba|da)?sh: (?:-c: )?(?:line )?\d+: ((?:[Ss]yntax error|unexpected EOF while looking for matching)[^\n]*)", re.MULTILINE
 )
 
+# Sudo's own words.
+_SUDO_REFUSES = re.compile(
+    r"^(?:sudo: .*(?:password is required|no password was provided|not allowed|must be setuid|must have a tty).*"
+    r"|\S+ is not (?:in the sudoers file|allowed to (?:run|execute)).*|Sorry, user \S+ (?:is not allowed|may not run sudo).*"
+    r"|.*\bsudo: (?:command )?not found)$",
+    re.MULTILINE,
+)
+# What the connection says of a container that is not there to be entered, by kind; all else is a fault of the way.
+_NOT_THERE = ("is not running on", "is not on", "is a virtual machine on", "does not exist on")
+
 # ssh ends with 255 for its own failures, so a 255 of the container's command travels as this code plus a mark on stderr.
 _DISGUISED_RC = 254
+_AS_ROOT = " as root"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +69,15 @@ def remote_command(entry: Entry, command: str, mark: str) -> str:
 
     Only ``exec`` and quoted words reach that shell, so it may be any; ``mark`` tells a 255 of the command from one of ssh.
     """
-    disguise = f"r=$?; if [ $r -eq 255 ]; then echo {shlex.quote(mark)} >&2; exit {_DISGUISED_RC}; fi; exit $r"
-    return on_node(entry, f"{shlex.join(entry.argv(command))}; {disguise}")
+    return on_node(entry, entry_script(entry, command, mark))
+
+
+def entry_script(entry: Entry, command: str, mark: str) -> str:
+    """Return the script that enters the container from its node and runs ``command`` there."""
+    disguise = f"if [ $r -eq 255 ]; then echo {shlex.quote(mark)} >&2; exit {_DISGUISED_RC}; fi; exit $r"
+    # A command that fails may print what sudo prints: this line tells that sudo was passed.
+    proof = f"[ $r -eq 0 ] || echo {shlex.quote(mark + _AS_ROOT)} >&2; " if entry.sudo else ""
+    return f"{shlex.join(entry.argv(command))}; r=$?; {proof}{disguise}"
 
 
 def on_node(entry: Entry, script: str) -> str:
@@ -109,6 +129,7 @@ def path_problem(vmid: str, path: str) -> str:
 
 def true_answer(rc: int, stderr: bytes, mark: str) -> tuple[int, bytes]:
     """Return exit code and standard error of the command, as they were inside the container."""
+    stderr = stderr.replace(f"{mark}{_AS_ROOT}\n".encode(), b"")
     line = mark.encode() + b"\n"
     # ssh's own debug lines may follow it; the mark is random, so it is nobody else's.
     if rc == _DISGUISED_RC and line in stderr:
@@ -116,11 +137,18 @@ def true_answer(rc: int, stderr: bytes, mark: str) -> tuple[int, bytes]:
     return rc, stderr
 
 
-def entry_failed(entry: Entry, rc: int, stderr: bytes) -> str:
+def got_root(stderr: bytes, mark: str) -> bool:
+    """Tell from an answer as it came, with a failure in it, whether the node's user got to be root there."""
+    return f"{mark}{_AS_ROOT}\n".encode() in stderr
+
+
+def entry_failed(entry: Entry, rc: int, stderr: bytes, as_root: bool = False) -> str:
     """Return why the container could not be entered, or an empty text if it was.
 
     ``lxc-attach`` ends with 1 and ``pct`` with any code, so the text decides; it is bound to the program and the ID, as a
     command inside may print much the same.
+
+    :param as_root: sudo on the node was passed, so that its words are those of a command inside.
     """
     if rc == 0:
         return ""
@@ -133,8 +161,8 @@ def entry_failed(entry: Entry, rc: int, stderr: bytes) -> str:
     found = re.search(patterns[entry.program], text, re.MULTILINE)
     if found:
         return _line_of(text, found)
-    if entry.sudo and (found := re.search(r"^sudo: .*(password is required|not allowed|not in the sudoers).*$", text, re.MULTILINE)):
-        return found.group(0)
+    if entry.sudo and not as_root and (found := _SUDO_REFUSES.search(text)):
+        return found.group(0).strip()
     missing = re.search(r"^.*(lxc-attach|/usr/sbin/pct): (command |)not found$", text, re.MULTILINE)
     return missing.group(0) if missing and rc == 127 else ""
 
@@ -168,6 +196,33 @@ def location(vmid: str, answer: str) -> tuple[str, str]:
     return ("here" if node == local else "elsewhere"), node
 
 
+def no_root_sentence(vmid: str, node: str, user: str, evidence: str, with_password: bool) -> str:
+    """Say that the node's user can't get to be root there, which entering a container needs, and what to do about it."""
+    who = f"The way into container {vmid} needs root on {node}, and {user} does not get it there"
+    if re.search("sudo: (command )?not found", evidence):
+        remedy = "Install sudo there, or log in as root (ansible_user)"
+    elif re.search("sudoers|not allowed|may not run", evidence):
+        remedy = f"Allow {user} to use sudo there, or log in as root (ansible_user)"
+    elif with_password:
+        remedy = f"Correct the password for sudo (ansible_become_password of {node} and of the container's host), or allow {user} password-less sudo"
+    else:
+        remedy = (
+            f"Allow {user} password-less sudo there, or give the password for sudo to the container's host, too"
+            " (ansible_become_password, or pct_node_become_password)"
+        )
+    return f"{who} ({evidence}). {remedy}"
+
+
+def refused_root(entry: Entry, evidence: str) -> bool:
+    """Tell whether what stopped the entry is the node's sudo, and not the container."""
+    return entry.sudo and bool(_SUDO_REFUSES.search(evidence))
+
+
+def is_not_there(sentence: str) -> bool:
+    """Tell whether a sentence of this connection is about a container that is stopped or elsewhere, with the way itself in order."""
+    return any(words in sentence for words in _NOT_THERE)
+
+
 def unreachable_sentence(vmid: str, node: str, kind: str, found_on: str, evidence: str) -> str:
     """Say why the container can't be entered and what to do about it."""
     reasons: dict[str, t.Callable[[], str]] = {
@@ -179,4 +234,4 @@ def unreachable_sentence(vmid: str, node: str, kind: str, found_on: str, evidenc
         "absent": lambda: f"Container {vmid} does not exist on {node}. Create it by running the deployment, or correct pct_vmid and pct_node",
     }
     text = reasons.get(kind, lambda: f"Container {vmid} on {node} can't be entered. Check that {node} is the Proxmox VE node of this container")()
-    return f"{text} ({evidence})"
+    return f"{text} ({one_line(evidence)})"

@@ -11,7 +11,7 @@ import typing as t
 
 from ..module_utils._core.errors import KproError
 from ..module_utils._engine import lanes
-from ..module_utils._engine.tensor_parallel import DIVIDED, wanted_count
+from ..module_utils._engine.tensor_parallel import DIVIDED, heads, wanted_count
 from ..module_utils._pve.gpus import BUS_ID, bus_address
 
 OK, NOTE, WILL_FIX, NEEDS_YOU = "OK", "note", "will fix", "needs you"
@@ -19,9 +19,11 @@ PVE_MIN = (8, 1)  # the first with dev[n]
 CPU_LEVEL_MIN = 2  # of the wheels of NumPy 2.4 (numpy._core._multiarray_umath.__cpu_baseline__)
 
 # Findings of gpu_info that only a person can settle; nouveau, for one, is put aside by the node phase.
-_ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm", "vfio_ids")
+_ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm", "vfio_ids", "gpu_not_started")
 
 Values = t.Mapping[str, t.Any]
+# What ansible-core puts before the reason itself.
+_BEFORE_THE_REASON = re.compile(r"^(?:(?:Task|Action|Module) failed: |Nothing was changed\. )+")
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-f-]+\Z", re.IGNORECASE)
 
 
@@ -36,7 +38,9 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """What the preflight saw; an empty mapping means that it could not look, and ``errors`` has the reason by subject.
+    """What the preflight saw; an empty mapping means that it did not look, and ``errors`` has the reason by subject.
+
+    A subject that was not looked at without a reason is a finding, too: a look must not be able to drop out.
 
     :param node: answer of ``gpu_info`` on the node.
     :param container: answer of ``lxc_container`` in check mode.
@@ -44,6 +48,7 @@ class Observed:
     :param service: answer of ``sglang_info``, if the container runs.
     :param plan: answer of ``sglang_plan``, if it could be made.
     :param previous: answers of ``lxc_container_info`` by previous node.
+    :param entry: answer of ``pct_entry``, where the container does not run yet and the node's login is not root.
     """
 
     node: Values
@@ -53,6 +58,7 @@ class Observed:
     plan: Values
     errors: t.Mapping[str, str]
     previous: t.Mapping[str, Values] = dataclasses.field(default_factory=dict)
+    entry: Values = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +68,8 @@ class Wanted:
     :param gpus: the inventory's choice of GPUs: ``all``, a number, or a list.
     :param tp_chosen: ``tp_size`` was not asked for, but follows from GPUs and model.
     :param moves_from: the node of the same cluster from which the container is about to be moved.
+    :param plan: the memory is to be planned.
+    :param node: inventory name of the node, for sentences.
     """
 
     lane: str
@@ -73,26 +81,64 @@ class Wanted:
     replace_driver: bool = False
     moves_from: str = ""
     tp_chosen: bool = False
+    plan: bool = False
+    node: str = ""
 
 
 def findings(wanted: Wanted, seen: Observed) -> list[Finding]:
     """Return all findings, in the order of the phases."""
+    if problem := seen.errors.get("move"):
+        return [Finding("move", NEEDS_YOU, problem)]
+    if problem := seen.errors.get("node"):
+        # All else is looked at through it.
+        return [Finding("node", NEEDS_YOU, problem)]
     return [
         *_node(wanted, seen.node),
+        *_packages(seen.node),
         *_gpus(wanted, seen.node),
         *_peers(wanted, seen.node),
         *_container(wanted, seen),
         *_previous(seen),
         *_engine(wanted, seen),
         *_model(wanted, seen),
-        *_plan(seen),
-        *_port(wanted, seen.service),
+        *_plan(wanted, seen),
+        *_way(seen),
+        *_port(wanted, seen),
     ]
 
 
-def table(rows: t.Sequence[Finding]) -> list[str]:
-    """Return the findings as aligned lines."""
-    return [f"{row.subject:10} {row.state:9}  {row.sentence}" for row in rows]
+def table(rows: t.Sequence[Finding], host: str = "") -> list[str]:
+    """Return the findings as aligned lines, with the deployment's name before each if there are several."""
+    return [f"{host + '  ' if host else ''}{row.subject:10} {row.state:9}  {row.sentence}" for row in rows]
+
+
+def reason(answer: Values) -> str:
+    """Return in one line why a look failed, from whatever ended it; empty if it did not."""
+    if not (answer.get("failed") or answer.get("unreachable")):
+        return ""
+    for inner in answer.get("results") or []:
+        if words := reason(inner):
+            return words
+    words = _BEFORE_THE_REASON.sub("", " ".join(str(answer.get("msg") or "").split()))
+    printed = str(answer.get("module_stderr") or answer.get("stderr") or answer.get("module_stdout") or "").strip()
+    # The last line of a traceback, or of whatever was printed, is what tells.
+    detail = printed.splitlines()[-1].strip() if printed else ""
+    return f"{words or 'It failed without a message'}{': ' + detail if detail and detail not in words else ''}"
+
+
+def of_inventory(problems: t.Iterable[str]) -> list[Finding]:
+    """Return the findings for values that a role would refuse."""
+    return [Finding("inventory", NEEDS_YOU, problem) for problem in problems]
+
+
+def ended(answer: Values) -> list[Finding]:
+    """Return the finding for a preflight that something ended before it was judged."""
+    return [Finding("preflight", NEEDS_YOU, f"It could not be finished: {reason({**answer, 'failed': True})}")]
+
+
+def lost() -> list[Finding]:
+    """Return the finding for a deployment whose preflight left nothing, not even a reason."""
+    return [Finding("preflight", NEEDS_YOU, "It was not finished, and left no reason: look at what is printed above")]
 
 
 def _node(wanted: Wanted, node: Values) -> list[Finding]:
@@ -121,6 +167,15 @@ def _node(wanted: Wanted, node: Values) -> list[Finding]:
         reason = "Secure Boot is on, and the firmware does not know the key with which DKMS signs modules"
         rows.append(Finding("driver", NEEDS_YOU, f"{reason}: enrol it at the console (the phase node names the steps), or switch Secure Boot off"))
     return [*rows, Finding("driver", WILL_FIX, f"{loaded or 'None'} is loaded, {wanted.driver_version} will be installed")]
+
+
+def _packages(node: Values) -> list[Finding]:
+    """Return why the packages that the driver's build needs can't be had; what can be had is part of the installation."""
+    apt = node.get("apt") or {}
+    if not apt.get("problem"):
+        return []
+    reason = f"apt can't install {', '.join(apt['missing'])}: {apt['problem']}"
+    return [Finding("packages", NEEDS_YOU, ". ".join(each.rstrip(".") for each in (reason, apt.get("remedy")) if each))]
 
 
 def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
@@ -195,7 +250,7 @@ def _container(wanted: Wanted, seen: Observed) -> list[Finding]:
     if problem := seen.errors.get("container"):
         return [Finding("container", NEEDS_YOU, problem)]
     if not seen.container:
-        return []
+        return _not_looked_at("container", seen)
     vmid = seen.container.get("vmid")
     plan = list(seen.container.get("plan") or [])
     if seen.container.get("exists") and not seen.container.get("here", True):
@@ -216,6 +271,8 @@ def _previous(seen: Observed) -> list[Finding]:
     """Two containers must not serve under one name by accident."""
     rows = []
     for host, answer in seen.previous.items():
+        if words := reason(answer) or ("" if "here" in answer else str(answer.get("msg") or "")):
+            rows.append(Finding("container", NOTE, f"Whether it also runs on {host} (llm_node_previous) is not known: {words}"))
         if answer.get("here") and answer.get("ours") and answer.get("running"):
             where = f"{answer.get('vmid')} also runs on {host} (llm_node_previous) and may serve under the same name"
             remedy = f"move it with kpro.llm.migrate_qwen and -e migrate_from={host}, or stop it there and set onboot to 0"
@@ -240,31 +297,40 @@ def _model(wanted: Wanted, seen: Observed) -> list[Finding]:
     if problem := seen.errors.get("model"):
         return [Finding("model", NEEDS_YOU, problem)]
     if not seen.model:
-        return []
+        return _not_looked_at("model", seen)
     name = seen.model.get("repository")
     config = seen.model.get("config") or {}
-    text = config.get("text_config") or config
     rows = []
     for key, words in DIVIDED:
-        heads = text.get(key)
-        if heads and heads % wanted.tp_size:
+        count = heads(config, key)
+        if count % wanted.tp_size:
             remedy = "choose a number of GPUs that divides it"
             rows.append(
-                Finding("model", NEEDS_YOU, f"{name} has {heads} {words}, which {wanted.tp_size} GPUs (sglang_server__tp_size) do not divide: {remedy}")
+                Finding("model", NEEDS_YOU, f"{name} has {count} {words}, which {wanted.tp_size} GPUs (sglang_server__tp_size) do not divide: {remedy}")
             )
     size_gb = seen.model.get("size_bytes", 0) / 1e9
     missing, free = seen.model.get("missing_bytes", 0), seen.model.get("free_bytes")
     if free is not None and missing > free:
         where = f"The store on the node has {free / 1e9:.3g} GB free and {missing / 1e9:.3g} GB of {name} are missing"
         rows.append(Finding("model", NEEDS_YOU, f"{where}: free space there, or choose another mount source (gpu_container__mounts)"))
-    return rows or [Finding("model", OK, f"{name} at commit {str(seen.model.get('commit'))[:12]}, {size_gb:.3g} GB")]
+    left_out = seen.model.get("left_out") or []
+    rest = f". Left out, as the engine does not load it: {'; '.join(map(str, left_out))}" if left_out else ""
+    return rows or [Finding("model", OK, f"{name} at commit {str(seen.model.get('commit'))[:12]}, {size_gb:.3g} GB{rest}")]
 
 
-def _plan(seen: Observed) -> list[Finding]:
+def _not_looked_at(subject: str, seen: Observed) -> list[Finding]:
+    if not (seen.node.get("host") or {}).get("pve_version"):
+        return []  # the node's own row says why
+    return [Finding(subject, NEEDS_YOU, "It was not looked at: run the whole preflight (no --skip-tags, no --start-at-task)")]
+
+
+def _plan(wanted: Wanted, seen: Observed) -> list[Finding]:
     if problem := seen.errors.get("plan"):
         return [Finding("memory", NEEDS_YOU, f"{problem.rstrip('.')}. Change that, or deploy without a plan (sglang_server__plan: off)")]
     if not seen.plan:
-        return []
+        cards = [gpu for gpu in seen.node.get("gpus") or [] if gpu.get("memory_mib")]
+        could = wanted.plan and wanted.lane != "cpu" and seen.model.get("config") and len(cards) >= wanted.tp_size
+        return _not_looked_at("memory", seen) if could else []
     if seen.plan.get("verdict") == "FAIL":
         cause = (seen.plan.get("cause") or {}).get("message", "the engine would not start")
         return [Finding("memory", NEEDS_YOU, f"{cause}. {_advice(seen.plan.get('advice') or [])}")]
@@ -287,9 +353,23 @@ def _prediction(plan: Values) -> str:
     return f"{plan.get('max_total_num_tokens', 0):,} tokens, {plan.get('max_running_requests')} requests"
 
 
-def _port(wanted: Wanted, service: Values) -> list[Finding]:
+def _way(seen: Observed) -> list[Finding]:
+    """Judge whether tasks get into the container."""
+    words = reason(seen.service) if seen.service.get("unreachable") else str(seen.entry.get("reason") or "")
+    return [Finding("way", NEEDS_YOU, words)] if words else []
+
+
+def _port(wanted: Wanted, seen: Observed) -> list[Finding]:
+    service = seen.service
+    if service.get("unreachable"):
+        return []  # the row of the way in has it
+    if service.get("failed") and service.get("rc") == 127:
+        return [Finding("port", NOTE, f"Whether {wanted.port} is free could not be asked: the container has no Python yet, which the phase runtime sees to")]
+    if words := reason(service) or seen.errors.get("service"):
+        return [Finding("port", NEEDS_YOU, words)]
     if "port_taken" not in service:
-        return []
+        runs = seen.container.get("running") and seen.container.get("here", True)
+        return _not_looked_at("port", seen) if runs else []
     if service.get("port_taken") and not service.get("port_is_ours"):
         who = service.get("port_owner")
         return [Finding("port", NEEDS_YOU, f"{wanted.port} is held by {who}: end that, or choose another port (sglang_server__port)")]

@@ -37,7 +37,7 @@ def summary_lines(node: str, results: t.Mapping[str, Result], phases: t.Sequence
 
 
 def _rows(node: str, results: t.Mapping[str, Result]) -> list[tuple[str, str]]:
-    later = "after creation (the container does not run yet)"
+    later = "not part of this run" if results.get("container", {}).get("running") else "after creation (the container does not run yet)"
     return [
         ("preflight", "nothing stands in the way"),
         ("node", _node(node, results.get("node", {}))),

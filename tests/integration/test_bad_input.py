@@ -29,12 +29,12 @@ OFFERED = '{"debian-12-standard_12.99-1_amd64.tar.zst": {"source": "/nowhere", "
 LISTEN = "import socket, time; s = socket.socket(); s.bind((str(), 30000)); s.listen(); time.sleep(600)"
 
 
-def deploy(node: Node, inventory: str = "inventories/sandbox", **variables: object) -> subprocess.CompletedProcess[str]:
-    """Run the whole deployment, which has to stop in its preflight."""
+def deploy(node: Node, *arguments: str, inventory: str = "inventories/sandbox", **variables: object) -> subprocess.CompletedProcess[str]:
+    """Run the whole deployment, which has to stop in its preflight; ``arguments`` go to ansible-playbook."""
     tools = lanes.environment(lanes.available()[-1], "dev") / "bin"
     port = json.loads(node.inventory.read_text(encoding="utf-8"))["all"]["vars"]["ansible_port"]
     env = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_FORCE_COLOR": "0", "KPRO_SANDBOX_PORT": str(port)}
-    argv = [tools / "ansible-playbook", "deploy_qwen.yml", "-i", inventory, "-e", json.dumps({"hf_model__lock_file": "", **variables})]
+    argv = [tools / "ansible-playbook", "deploy_qwen.yml", "-i", inventory, "-e", json.dumps({"hf_model__lock_file": "", **variables}), *arguments]
     return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 
@@ -193,3 +193,21 @@ def test_a_uuid_that_no_gpu_has_is_an_error(with_hub: Node) -> None:
     )
     unknown = "GPU-00000000-dead-beef-0000-000000000000"
     refuse(with_hub, {"gpu_container__gpus": [unknown]}, rf"{unknown}.*no such GPU.*GPU-")
+
+
+def test_a_creation_that_runs_is_no_finding_of_the_preflight(with_hub: Node) -> None:
+    """Half a container of ours has no tag yet: it is shown as being created, and nobody is told to take it over."""
+    slow = "/usr/local/sbin/zstd"
+    create = "pvesh create /nodes/localhost/lxc --vmid 166 --ostemplate local:vztmpl/debian-12-standard_12.12-1_amd64.tar.zst --rootfs local-zfs:1"
+    with_hub.run(f"printf '#!/bin/sh\\nsleep 90\\nexec /usr/bin/zstd \"$@\"\\n' > {slow} && chmod +x {slow}")
+    with_hub.run(f"systemd-run --quiet --unit=slow-creation {create}; until grep -qs 'lock: create' /etc/pve/lxc/166.conf; do sleep 0.2; done")
+    try:
+        with unchanged(with_hub):
+            done = deploy(with_hub, "--tags", "preflight", pct_vmid=166)
+        output = done.stdout + done.stderr
+        assert re.search(r"will fix .*container 166.*being created", output), output
+        assert "made by somebody else" not in output and "adopt" not in output and done.returncode == 0, output
+    finally:
+        with_hub.run(f"rm -f {slow}; systemctl stop slow-creation; true")
+        with_hub.run("until ! pvesh get /nodes/localhost/tasks --source active --output-format json | grep -q 166; do sleep 0.3; done; pct unlock 166; "
+                     "umount /var/lib/lxc/166/rootfs; pct destroy 166 --destroy-unreferenced-disks 1; true")  # fmt: skip

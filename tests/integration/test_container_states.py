@@ -357,20 +357,66 @@ def test_a_start_that_warns_is_a_success(node: World) -> None:
     remove(node)
 
 
-@everything
-def test_a_creation_that_outlives_its_run_is_waited_for_by_the_next(node: World) -> None:
+SLOW = "/usr/local/sbin/zstd"
+KILL = "for pid in $(pgrep -f 'pvesh create /nodes/[^ ]*/lxc '); do kill -KILL $pid; done"
+
+
+@pytest.fixture
+def slow_unpack(node: World) -> Iterator[World]:
+    """The node, on which a template takes a while to unpack."""
     remove(node)
-    slow = "/usr/local/sbin/zstd"
-    node.run(f"printf '#!/bin/sh\\nsleep 8\\nexec /usr/bin/zstd \"$@\"\\n' > {slow} && chmod +x {slow}")
-    try:
-        assert [sentence.split()[0] for sentence in node.foretold().plan] == ["Create", "Start"]
-        first = node.converge(task_timeout_s=3)
-        assert first.rc == 2 and "no end after 3 s" in first.message and "same command again" in first.message, first.output
-        second = node.converge()
-        assert second.rc == 0 and second.plan == [f"Start container {VMID}"], second.output
-    finally:
-        node.run(f"rm -f {slow}")
+    node.run(f"printf '#!/bin/sh\\nsleep 15\\nexec /usr/bin/zstd \"$@\"\\n' > {SLOW} && chmod +x {SLOW}")
+    yield node
+    node.run(f"rm -f {SLOW}")
+
+
+@everything
+def test_a_creation_outlasts_its_run_and_is_waited_for_by_the_next(slow_unpack: World) -> None:
+    """At its limit the run kills nothing: pvesh lives in a scope of its own, and its worker with it."""
+    node = slow_unpack
+    assert [sentence.split()[0] for sentence in node.foretold().plan][-2:] == ["Create", "Start"]
+    first = node.converge(task_timeout_s=3)
+    assert first.rc == 2 and "no end after 3 s" in first.message and "still runs and was not touched" in first.message, first.output
+    assert "gpu_container__task_timeout_s" in first.message
+    assert node.run("systemctl list-units --type=scope --no-legend 'run-*'").strip(), "it is in no session"
+    assert node.run(f"flock -n /var/lib/kpro-llm/pve/create-{VMID}/alive true; echo $?").strip() == "1", "whoever waits for it waits for this lock"
+    during = node.foretold()
+    assert len(during.plan) == 1 and "is being created" in during.plan[0], during.output
+    second = node.converge()
+    assert second.rc == 0 and second.plan == [f"Start container {VMID}"], second.output
     assert node.converge().plan == []
+
+
+@everything
+def test_a_killed_creation_is_removed_with_its_volume_and_made_anew(slow_unpack: World) -> None:
+    node = slow_unpack
+    first = node.converge(task_timeout_s=3)
+    assert first.rc == 2 and "still runs" in first.message, first.output
+    node.run(f"{KILL}; until [ \"$(pvesh get /nodes/localhost/tasks --source active --output-format json)\" = '[]' ]; do sleep 0.3; done")
+    assert node.config().strip() == "lock: create" and f"/var/lib/lxc/{VMID}/rootfs" in node.run("cat /proc/mounts")
+    node.run(f"rm -f {SLOW}")
+    volume = f"local-zfs:subvol-{VMID}-disk-0"
+    foretold = node.foretold()
+    assert foretold.plan[0].startswith("Remove what a creation") and volume in foretold.plan[0], foretold.output
+    done = node.converge()
+    assert done.rc == 0 and done.plan == foretold.plan, done.output
+    assert node.run(f"ls -d /rpool/data/subvol-{VMID}-disk-*").split() == [f"/rpool/data/subvol-{VMID}-disk-0"]
+    assert node.converge().plan == []
+    remove(node)
+
+
+@everything
+def test_a_killed_creation_that_nobody_wrote_down_is_named_with_commands_that_work(slow_unpack: World) -> None:
+    node = slow_unpack
+    node.converge(task_timeout_s=3)
+    node.run(f"{KILL}; until [ \"$(pvesh get /nodes/localhost/tasks --source active --output-format json)\" = '[]' ]; do sleep 0.3; done")
+    node.run(f"rm -rf {SLOW} /var/lib/kpro-llm/pve")
+    refused = node.refused("no task works on it", "pct unlock", "--destroy-unreferenced-disks 1")
+    assert "adopt" not in refused.message
+    for command in re.findall(r"'(umount [^']*|pct [^']*)'", refused.message):
+        node.run(command)
+    assert node.converge().rc == 0
+    remove(node)
 
 
 @everything

@@ -9,6 +9,7 @@ environment in force has to be the old one, whole.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import hashlib
@@ -46,6 +47,11 @@ USER = "sglang"
 UNIT = "kpro-environment-*.service"
 
 
+def record_line(path: str, data: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return f"{path},sha256={digest},{len(data)}\n"
+
+
 def wheel(name: str, version: str, payload: bytes = b"") -> bytes:
     """Return a wheel whose package has a version and, as ballast, a file."""
     module, info = name.replace("-", "_"), f"{name.replace('-', '_')}-{version}.dist-info"
@@ -55,7 +61,7 @@ def wheel(name: str, version: str, payload: bytes = b"") -> bytes:
         made.writestr(f"{module}/ballast", payload)
         made.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         made.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        made.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in made.namelist()))
+        made.writestr(f"{info}/RECORD", "".join(record_line(path, made.read(path)) for path in made.namelist()) + f"{info}/RECORD,,\n")
     return out.getvalue()
 
 
@@ -258,6 +264,41 @@ def test_after_kill_9_of_the_unit_the_next_run_completes(world: World) -> None:
     # The run that waits fails if it was looking at that moment, and starts the unit again if it was not: both are right.
     disturbed(world, lambda: world.inside(f"systemctl kill --signal=SIGKILL '{UNIT}'"), ends=False)
     completed(world)
+
+
+def test_damage_in_place_is_named_and_mended_from_good_bytes_with_real_uv(world: World) -> None:
+    payload = large()
+    world.offer(f"{next(_number)}.0", payload)
+    old = world.run()["venv"]
+    good = hashlib.sha256(payload).hexdigest()
+    ballast = "lib/python3.11/site-packages/kpro_test_engine/ballast"
+    # uv shares the file with its cache: what is cut off here is cut off there.
+    assert int(world.inside(f"stat -c %h {old}/{ballast}")) > 1
+    with_process = f"runuser -u {USER} -- {old}/bin/python -c 'import time; time.sleep(300)'"
+    world.inside(f"systemd-run --quiet --unit=kpro-test-serving.service {with_process}")
+    try:
+        world.inside(f"truncate --size=1000 {old}/{ballast}")
+        done = world.run()
+        assert not done["failed"] and "kpro-test-engine (" in done["plan"][0] and "ballast has 1000 of 3145728 bytes" in done["plan"][0], done
+        assert done["venv"] != old and world.inside(f"sha256sum < {done['venv']}/{ballast}").split()[0] == good
+        assert world.inside("systemctl is-active kpro-test-serving.service") == "active", "a serving process was ended"
+        assert not world.run()["changed"]
+        # Bits that flip without a trace in time or size: read on request, and dropped from the cache as well.
+        now = done["venv"]
+        flip = f"touch -r {now}/{ballast} /tmp/then; printf X | dd of={now}/{ballast} bs=1 seek=77 conv=notrunc status=none; touch -r /tmp/then {now}/{ballast}"
+        world.inside(flip)
+        assert not world.run()["changed"]
+        mended = world.run(verify="all")
+        assert not mended["failed"] and "ballast was changed" in mended["plan"][0], mended
+        assert world.inside(f"sha256sum < {mended['venv']}/{ballast}").split()[0] == good
+        # Only the cache is damaged: the next environment is read, and the package fetched again.
+        cached = f"{world.root}/cache/archive-v0/*/kpro_test_engine/ballast"
+        world.inside(f"for file in {cached}; do printf Y | dd of=$file bs=1 seek=9 conv=notrunc status=none; done")
+        anew = world.run(rebuild=True)
+        assert not anew["failed"] and world.inside(f"sha256sum < {anew['venv']}/{ballast}").split()[0] == good, anew
+        assert not world.run()["changed"]
+    finally:
+        world.inside("systemctl stop kpro-test-serving.service", check=False)
 
 
 # --- in a run of everything --------------------------------------------------------------------------------------------------------------

@@ -93,10 +93,11 @@ class Running:
 
     begun: t.ClassVar[list[subprocess.Popen[str]]] = []
 
-    def __init__(self, node: ServiceNode, variables: dict[str, t.Any]) -> None:
-        self.report = node.folder / "report.json"
+    def __init__(self, node: ServiceNode, variables: dict[str, t.Any], *arguments: str, report: str = "report.json") -> None:
+        self.report = node.folder / report
         self.report.unlink(missing_ok=True)
-        argv = node.ansible("ansible-playbook", ROOT / "tests/integration/service/start.yml", "-e", json.dumps({**variables, "report": str(self.report)}))
+        given = json.dumps({**variables, "report": str(self.report)})
+        argv = node.ansible("ansible-playbook", ROOT / "tests/integration/service/start.yml", "-e", given, *arguments)
         self.began = time.monotonic()
         self.process = subprocess.Popen(argv, env=node.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/")
         self.begun.append(self.process)
@@ -412,7 +413,7 @@ def test_unit_that_never_started(node: ServiceNode) -> None:
 def test_crash_after_ready(node: ServiceNode) -> None:
     identity = good(node)["identity"]
     node.inside(f"systemctl kill --kill-whom=main --signal=SIGKILL {UNIT}")
-    seen = node.module("sglang_ready", identity=identity, port=PORT, level="health", on_failure="leave", poll_s=5)
+    seen = node.module("sglang_ready", identity=identity, port=PORT, level="health", poll_s=5)
     assert seen["failed"] and seen["details"]["diagnosis"]["class"] == "killed_from_outside", seen
     assert "signal 9" in seen["msg"] and "while it served" in seen["msg"] and seen["remedy"], seen["msg"]
 
@@ -426,7 +427,7 @@ def test_crash_loop(node: ServiceNode) -> None:
     # It may have been started again before somebody looked.
     assert first.details["diagnosis"]["class"] in ("cuda_error", "crash_loop") and "illegal memory access" in first.details["diagnosis"]["cause"]
     until(lambda: int(node.inside(f"systemctl show -P NRestarts {UNIT}")) >= 2, f"it was restarted ({identity})")
-    seen = node.module("sglang_ready", identity=first_identity(node, first), port=PORT, on_failure="leave", poll_s=5)
+    seen = node.module("sglang_ready", identity=first_identity(node, first), port=PORT, poll_s=5)
     assert seen["failed"] and seen["details"]["diagnosis"]["class"] == "crash_loop", seen
     assert "NRestarts 0 -> " in seen["msg"] and "illegal memory access" in seen["msg"] and "Stop the unit" in seen["remedy"], seen
 
@@ -548,7 +549,7 @@ def test_ram_kill(node: ServiceNode) -> None:
     # It listens before it has loaded, so that the role ends and the module can be given the recorded file.
     early = run(node, [*FIRST_LINES, {"child": {"pid_file": SCHEDULER}}, {"listen": 0}, {"sleep": 300}], {"sglang_server__ready_level": "port"})
     assert early.rc == 0, early.output
-    options = {"identity": early.result["identity"], "port": PORT, "level": "health", "memory_events": events, "on_failure": "leave"}
+    options = {"identity": early.result["identity"], "port": PORT, "level": "health", "memory_events": events}
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(node.module, "sglang_ready", **options)
         until(lambda: waiting(node), "the module waits")

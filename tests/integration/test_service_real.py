@@ -102,7 +102,7 @@ def test_killed_scheduler(node: ServiceNode, model: str) -> None:
     # Its processes by their names, as the real engine gives them.
     processes = f"$(cat /sys/fs/cgroup$(systemctl show -P ControlGroup {UNIT})/cgroup.procs)"
     node.inside(f"for pid in {processes}; do grep -q sglang::sched /proc/$pid/comm && kill -9 $pid; done; true")
-    seen = node.module("sglang_ready", identity=ended.result["identity"], port=service_node.PORT, level="health", on_failure="leave")
+    seen = node.module("sglang_ready", identity=ended.result["identity"], port=service_node.PORT, level="health")
     found = seen["details"]["diagnosis"]
     assert found["class"] == "child_killed" and "signal 9" in found["cause"] and "kernel" in found["remedy"], found
     assert "crashed with exit code -9" in found["evidence"][0]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import typing as t
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -237,6 +239,46 @@ def test_a_bind_mount_keeps_a_container_and_a_missing_device_leaves_it_down(clus
     assert "Device /dev/kpro0 does not exist" in lines
     assert where(cluster, 803) == ("kpro5", "stopped")
     new.run("pct destroy 803")
+
+
+def move(pair: Pair, vmid: int, *arguments: str, **options: object) -> dict[str, t.Any]:
+    """Run the module on the target; return its result."""
+    given = json.dumps({"vmid": vmid, **options})
+    done = subprocess.run(pair.ansible("ansible", "kpro5", "-m", "kpro.llm.lxc_migrate", "-a", given, *arguments),
+                          env=pair.environment, capture_output=True, text=True, check=False)  # fmt: skip
+    found = re.search(r"^kpro5 \| (\w+)!? => (\{.*)", done.stdout, re.MULTILINE | re.DOTALL)
+    assert found, done.stdout + done.stderr
+    return {**json.loads(found[2]), "failed": found[1] == "FAILED"}
+
+
+MOVES = "pvesh get /nodes/kpro6/tasks --source active --output-format json"
+
+
+@everything
+def test_a_move_outlasts_its_run_and_one_that_was_killed_is_taken_up(cluster: Pair) -> None:
+    old, new = cluster.nodes
+    old.run("mkdir -p /srv/models")
+    create(old, 805, "--tags kpro-llm --mp0 /srv/models,mp=/srv/models")
+    cluster.shape("40mbit")
+    first = move(cluster, 805, task_timeout_s=5)
+    assert first["failed"] and "still runs and was not touched" in first["msg"], first
+    assert "is being moved" in str(move(cluster, 805, "--check")["plan"]) or "runs already" in str(move(cluster, 805, "--check")["plan"])
+    # Its pvesh is killed, and with it the worker on the other node.
+    new.run("for pid in $(pgrep -f 'pvesh create /nodes/kpro6/lxc/805/migrate'); do kill -KILL $pid; done; true")
+    old.run("for pid in $(pgrep -f 'pvesh create /nodes/kpro6/lxc/805/migrate'); do kill -KILL $pid; done; true")
+    assert eventually(lambda: json.loads(old.run(MOVES)) == [])
+    cluster.shape("none")
+    assert "lock: migrate" in old.run("cat /etc/pve/lxc/805.conf") and "shared=1" in old.run("cat /etc/pve/lxc/805.conf")
+    refused = move(cluster, 805)
+    assert refused["failed"] and "On kpro6: 'pct unlock 805'" in refused["msg"], refused
+    old.run("pct unlock 805")
+    done = move(cluster, 805)
+    assert not done["failed"] and done["moved_from"] == "kpro6", done
+    config = new.run("cat /etc/pve/lxc/805.conf")
+    assert where(cluster, 805) == ("kpro5", "stopped") and "mp0: /srv/models,mp=/srv/models\n" in config and "lock" not in config, config
+    assert new.run("ls -d /rpool/data/subvol-805-*").split() == ["/rpool/data/subvol-805-disk-0"]
+    assert move(cluster, 805)["plan"] == []
+    new.run("pct destroy 805")
 
 
 @everything

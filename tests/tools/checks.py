@@ -174,6 +174,14 @@ def units(run: Run, all_lanes: Sequence[Lane]) -> None:
         run.step(f"unit tests, {lane.name}", [tools / "python", "-m", "pytest", "-q", "-n", "4", "tests/unit", "-m", "not sandbox"], env=env)
 
 
+def attacks(run: Run, lane: Lane, *, everything: bool) -> None:
+    """A compromised container's root and a hostile hub against all that reads or writes where they can (two minutes; hours with every swap)."""
+    tools = lanes.environment(lane, "dev") / "bin"
+    env = {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    env.update({"KPRO_TEST_EVERYTHING": "1"} if everything else {})
+    run.step("attacks", [tools / "python", "-m", "pytest", "-q", "-n", "2", "tests/security"], env=env)
+
+
 def sanity(run: Run, all_lanes: Sequence[Lane]) -> None:
     """``ansible-test sanity`` on each lane, two at a time, in copies at the path that it insists on."""
     with ThreadPoolExecutor(2) as pool:

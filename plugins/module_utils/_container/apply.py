@@ -11,12 +11,16 @@ import typing as t
 
 from .._core.changes import Change
 from .._core.errors import KproError
+from .._linux.command_edge import Command
 from .._pve import answers as text
 from .._pve import config as cfg
+from .._pve import property as prop
 from .._pve import raw as _pve_raw
 from .._pve.api_edge import PveApi, PveError
+from .._pve.calls_edge import work_of
 from .._pve.host_edge import Host
 from .._pve.raw_declared import add_lines
+from .._pve.remnant import WORKS, Remnant, refusal
 from .._pve.tasks_edge import Tasks
 from .observe import Observer
 
@@ -29,6 +33,8 @@ class Applier:
 
     :param host: the node's files; None if this process is not on the node.
     :param shutdown_timeout_s: time for the guest to shut down; it is never killed.
+    :param command: runs programs on the node; None likewise.
+    :param may_restart: whether a change that the running container refuses may be made while it is down.
     """
 
     def __init__(
@@ -40,6 +46,8 @@ class Applier:
         observer: Observer,
         host: Host | None,
         shutdown_timeout_s: int,
+        command: Command | None = None,
+        may_restart: bool = False,
     ) -> None:
         self._vmid = vmid
         self._node = node
@@ -48,7 +56,10 @@ class Applier:
         self._observer = observer
         self._host = host
         self._shutdown_timeout_s = shutdown_timeout_s
+        self._command = command
+        self._may_restart = may_restart
         self.notes: list[str] = []
+        self.added: list[Change] = []
 
     def apply(self, changes: t.Sequence[Change]) -> None:
         """Carry out changes; neighbouring settings go out in one call. A container that was stopped for them is started again on failure.
@@ -60,7 +71,7 @@ class Applier:
             for name, group in itertools.groupby(changes, key=lambda change: change.action[0]):
                 steps = [change.action[1:] for change in group]
                 if name == "set":
-                    self._write(dict(steps))
+                    stopped_by_us = self._write_hot_or_cold(dict(steps), stopped_by_us)
                     continue
                 if name == "raw":
                     self._edit_raw(steps)
@@ -68,10 +79,33 @@ class Applier:
                 for step in steps:
                     getattr(self, f"_do_{name}")(*step)
                 stopped_by_us = name == "stop" or (stopped_by_us and name != "start")
+            if self.added and stopped_by_us:
+                self._do_start()
         except KproError as error:
-            if stopped_by_us and any(change.action[0] == "start" for change in changes):
+            if stopped_by_us and (self.added or any(change.action[0] == "start" for change in changes)):
                 raise self._up_again(error) from error
             raise
+
+    def _write_hot_or_cold(self, settings: dict[str, str | None], stopped_by_us: bool) -> bool:
+        """Write settings, while the container is down if it refuses them running and may be restarted; tell whether it is down now."""
+        try:
+            self._write(settings)
+        except PveError as error:
+            if not self._may_restart or stopped_by_us or not text.is_hotplug_refusal(error.reason):
+                raise
+            keys = ", ".join(sorted(settings))
+            self.notes.append(f"container {self._vmid} refused {keys} while it ran ({text.short_reason(error.reason)}); it was stopped and started for it")
+            self._do_stop()
+            self.added = [
+                Change(f"Stop container {self._vmid}, which refused {keys} while it ran", "running", "stopped", ("stop",)),
+                Change(f"Start container {self._vmid}", "stopped", "running", ("start",)),
+            ]
+            try:
+                self._write(settings)
+            except KproError as second:
+                raise self._up_again(second) from second
+            return True
+        return stopped_by_us
 
     def _up_again(self, error: KproError) -> KproError:
         try:
@@ -81,21 +115,87 @@ class Applier:
             after = f"container {self._vmid} is stopped now, a start failed: {second.reason}"
         return KproError(error.what, f"{error.reason.rstrip('.')}; {after}", error.remedy, **error.details)
 
+    def _do_take_over(self) -> None:
+        """Nothing of its own: the tag is one of the settings that follow."""
+
     def _do_folder(self, path: str, uid: int, gid: int) -> None:
         if self._host is None:
             raise KproError(path, "a folder of the node can only be made on the node itself", "Make it there, or use the way through pvesh")
         self._host.make_folder(path, uid, gid)
 
+    def _do_remnant(self, planned: Remnant) -> None:
+        """Remove what a creation or removal of ours left, if it is still what was seen."""
+        present = self._observer.present(self._vmid)
+        if present is None:
+            return
+        what = f"what is left of container {self._vmid}"
+        found = self._observer.remnant(self._vmid, present)
+        if found is None or found.began_s != planned.began_s or self._tasks.running(self._vmid) or self._tasks.earlier(self._vmid):
+            raise KproError(what, "another run or somebody else has worked on it meanwhile", "Run again")
+        if not found.ours:
+            raise refusal(found)
+        if self._command is None:
+            raise KproError(what, "the API can't take a lock off, only the node itself can", "Use the way through pvesh")
+        self.unmount()
+        # The lock keeps the id until the volumes are gone.
+        for volume in found.volumes:
+            storage = volume.partition(":")[0]
+            self._tasks.run(f"removal of {volume}", f"/nodes/{self._node}/storage/{storage}/content/{volume}", {}, verb="delete")
+        self._command.check(["pct", "unlock", str(self._vmid)])
+        self._tasks.run(what, f"/nodes/{self._node}/lxc/{self._vmid}", {"purge": 1}, verb="delete")
+        self._tasks.settle(f"{WORKS[found.lock][0]}-{self._vmid}")
+
+    def unmount(self) -> None:
+        """Unmount the root file system that a creation which was cut off left mounted; its volume is busy until then."""
+        if self._host is None or self._command is None:
+            return
+        for place in self._host.mounts_below(f"/var/lib/lxc/{self._vmid}/rootfs"):
+            self._command.check(["umount", place])
+
     def _do_template(self, storage: str, name: str) -> None:
+        running = self._observer.download(storage, name)
+        what = f"download of {name}"
+        if running is not None:
+            self._await_download(what, running.upid, storage, name)
+            if self._observer.has_template(storage, name):
+                return
+        self._sweep_downloads(storage, name)
         if not any(row.get("template") == name for row in self._observer.offered()):
             raise KproError(f"template '{name}'", "Proxmox does not offer it for download", "See 'pveam available' on the node")
-        self._tasks.run(f"download of {name}", f"/nodes/{self._node}/aplinfo", {"storage": storage, "template": name})
+        self._tasks.run(what, f"/nodes/{self._node}/aplinfo", {"storage": storage, "template": name})
+        # One that another run began is the same; one that ended by somebody's hand is not there.
+        if not self._observer.has_template(storage, name):
+            raise KproError(what, f"its task ended well, but the template is not on storage '{storage}'", "Look at the storage, then run again")
+
+    def _await_download(self, what: str, upid: str, storage: str, name: str) -> None:
+        if upid:
+            self._tasks.follow(what, upid)
+        self._tasks.wait(work_of("create", f"/nodes/{self._node}/aplinfo", {"storage": storage, "template": name}).name, what)
+
+    def _sweep_downloads(self, storage: str, name: str) -> None:
+        """Remove the part that a download of ours left which was cut off; tell of others."""
+        if self._host is None or self._command is None:
+            return
+        volume = f"{storage}:vztmpl/{name}"
+        answer = self._command.run(["pvesm", "path", volume])
+        record = self._tasks.record(work_of("create", f"/nodes/{self._node}/aplinfo", {"storage": storage, "template": name}).name)
+        upid = record.upid if record and not record.ended else ""
+        for part, (process, written_s) in self._host.partial_downloads(answer.stdout.strip()).items() if answer.rc == 0 else ():
+            if self._host.look(f"/proc/{process}").kind != "absent":
+                continue
+            if record and (text.upid_process(upid) == process if upid else written_s >= record.began_s and not record.ended):
+                self._host.remove_file(part)
+                self.notes.append(f"removed {part}, which a download of ours left that was cut off")
+            else:
+                self.notes.append(f"{part} on {self._node} was left by a download that was cut off, not by one of ours; 'rm {part}' frees its space")
 
     def _do_create(self, parameters: dict[str, str]) -> None:
         what = f"creation of container {self._vmid}"
+        # What carries the id before is somebody else's, whatever becomes of the creation.
+        before = {"volumes": list(self._observer.volumes(self._vmid))} if self._host else {}
         for attempt in range(1, WRITE_TRIES + 1):
             try:
-                self._tasks.run(what, f"/nodes/{self._node}/lxc", parameters, tries=1)
+                self._tasks.run(what, f"/nodes/{self._node}/lxc", parameters, tries=1, details=before)
                 break
             except PveError as error:
                 if not text.is_lock_timeout(error.reason) or (attempt == WRITE_TRIES and not self._is_ours(parameters)):
@@ -149,7 +249,9 @@ class Applier:
             self.notes.append(f"{what}: Proxmox answered '{error.reason}', but the change was written")
             return
         state = "the change was written all the same" if written else "nothing of it was written" if present else "it has gone meanwhile"
-        remedy = "Stop the container first, or allow a restart with restart: true" if text.is_hotplug_refusal(error.reason) else ""
+        remedy = error.remedy
+        if text.is_hotplug_refusal(error.reason):
+            remedy = f"Stop it first ('pct shutdown {self._vmid}'), or allow a restart with restart: true (gpu_container__restart: true)"
         raise PveError(what, f"{error.reason} ({state})", remedy) from error
 
     def _edit_raw(self, steps: t.Sequence[tuple[str, tuple[str, str]]]) -> None:
@@ -173,9 +275,27 @@ class Applier:
             self._tasks.run(what, f"/nodes/{self._node}/lxc/{self._vmid}/status/start", {})
         except PveError as error:
             if "already running" not in error.reason:
-                hint = f"The cause is in 'journalctl -u pve-container@{self._vmid}' on {self._node}"
-                raise PveError(what, error.reason, f"{error.remedy}. {hint}" if error.remedy else hint) from error
+                hints = self._start_hints(error.reason) if error.details.get("upid") else []
+                raise PveError(what, error.reason, ". ".join(part for part in (error.remedy, *hints) if part), **error.details) from error
         self._await_state(what, running=True)
+
+    def _start_hints(self, reason: str) -> list[str]:
+        """Return what can be known of the cause of a failed start; its task shows it only if it is Proxmox's own."""
+        present = self._observer.present(self._vmid)
+        keys = present.config.keys if present else {}
+        hints = []
+        path = text.missing_device(reason)
+        if self._host and path and self._host.look(path).kind == "device":
+            hints.append(f"{path} is there on {self._node}, so the message is not the cause")
+            common = f"/usr/share/lxc/config/{keys.get('ostype', '')}.common.conf"
+            if keys.get("unprivileged") != "1" and self._host.look(common).kind == "absent":
+                hints.append(f"Proxmox says so of a privileged container if {common} is missing: correct ostype ('{keys.get('ostype', '')}')")
+        if self._host:
+            for key, value in present.config.numbered("mp").items() if present else ():
+                source = prop.parse(value, prop.MOUNT).get("volume", "")
+                if source.startswith("/") and self._host.look(source).kind == "absent":
+                    hints.append(f"{key} mounts {source}, which {self._node} does not have: make it, or take {key} out ('pct set {self._vmid} --delete {key}')")
+        return hints or [f"'pct start {self._vmid} --debug' on {self._node} tries again and shows the cause"]
 
     def _do_stop(self) -> None:
         what = f"shutdown of container {self._vmid}"
@@ -184,13 +304,22 @@ class Applier:
             self._tasks.run(what, path, {"timeout": self._shutdown_timeout_s})
         except PveError as error:
             if "not running" not in error.reason:
-                raise PveError(what, error.reason, f"Look what holds it up inside, or 'pct stop {self._vmid}' on {self._node}") from error
+                if not error.details.get("upid"):
+                    raise
+                raise PveError(what, error.reason, f"Look what holds it up inside, or 'pct stop {self._vmid}' on {self._node}", **error.details) from error
         self._await_state(what, running=False)
 
     def _do_destroy(self) -> None:
         what = f"removal of container {self._vmid}"
-        params = {"purge": 1, "destroy-unreferenced-disks": 1}
-        self._tasks.run(what, f"/nodes/{self._node}/lxc/{self._vmid}", params, verb="delete")
+        present = self._observer.present(self._vmid)
+        named = sorted(present.config.volumes()) if present else []
+        # A volume that its configuration does not name is not proven to be its own: somebody may have kept it.
+        params = {"purge": 1, "destroy-unreferenced-disks": 0}
+        self._tasks.run(what, f"/nodes/{self._node}/lxc/{self._vmid}", params, verb="delete", details={"volumes": named})
+        left = self._observer.volumes(self._vmid) if self._host else ()
+        if left:
+            free = ", ".join(f"'pvesm free {volume}'" for volume in left)
+            self.notes.append(f"Volumes with the id {self._vmid} that its configuration did not name are still there; {free} would remove them")
 
     def _await_state(self, what: str, running: bool) -> None:
         end = time.monotonic() + STATE_WAIT_S

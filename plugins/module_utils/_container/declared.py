@@ -11,8 +11,10 @@ import re
 import typing as t
 
 from .._core.errors import KproError
+from .._linux.system_folders import check_source
 from .._pve import config as cfg
 from .._pve import property as prop
+from .._pve.giving import Request
 from .._pve.gpus import Gpu, device_path, is_nvidia_node, nodes_for
 from .._pve.raw import RawLine
 
@@ -23,11 +25,14 @@ ALLOCATED = re.compile(r"^[^/:]+:(\d+)$")  # STORAGE:GIB, an order to allocate, 
 
 @dataclasses.dataclass(frozen=True)
 class Mount:
-    """A folder of the node or a volume inside the container; None leaves a flag as it is."""
+    """A folder of the node or a volume inside the container; None leaves a flag as it is.
+
+    ``read_only`` has a default, as others decide by it who keeps what is in the folder: no word of it must mean the same everywhere.
+    """
 
     source: str
     target: str
-    read_only: bool | None = None
+    read_only: bool = False
     shared: bool | None = None
     backup: bool | None = None
 
@@ -43,6 +48,7 @@ class Declared:
 
     :param scalars: plain configuration keys with their values.
     :param network: parts of net0 (None: take the part out).
+    :param neighbours: what other containers of the same deployment ask of the node's GPUs.
     :param devices: further device nodes with their properties.
     :param raw_lines: raw ``lxc.*`` lines; of each key among them these are all that it has.
     """
@@ -68,6 +74,7 @@ class Declared:
     share_gpus: bool = False
     require_devices: bool = True
     raw_lines: tuple[RawLine, ...] = ()
+    neighbours: tuple[Request, ...] = ()
 
     @property
     def name(self) -> str:
@@ -86,6 +93,8 @@ def check_declared(declared: Declared) -> None:
             raise KproError(f"mount {mount.source}", f"target '{mount.target}' is not an absolute path inside the container")
         if not mount.is_bind and ":" not in mount.source:
             raise KproError(f"mount {mount.target}", f"source '{mount.source}' is neither an absolute path nor a volume")
+        if mount.is_bind:
+            check_source(f"mount source '{mount.source}'", mount.source)
         if targets.count(target) > 1:
             raise KproError(f"mount {mount.target}", "it is declared twice")
     for key in declared.scalars:

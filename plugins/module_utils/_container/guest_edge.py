@@ -30,17 +30,37 @@ class Guest:
         """
         argv = ["lxc-attach", "-n", str(self._vmid), "--clear-env", "--", "systemctl", "show", "--property=SystemState", "--value"]
 
+        end = time.monotonic() + timeout_s
+
         def state() -> str:
-            result = self._command.run(argv, timeout_s=max(timeout_s, 1.0))
+            try:
+                result = self._command.run(argv, timeout_s=max(end - time.monotonic(), 1.0))
+            except KproError as error:
+                if "no end after" not in error.reason:
+                    raise
+                return "no word at all"
             return result.stdout.strip() if result.rc == 0 else result.last_error_line
 
         answer = wait_for(state, lambda text: text in ANSWERS, timeout_s)
         if answer not in ANSWERS:
+            if self._is_frozen():
+                raise KproError(
+                    f"container {self._vmid}",
+                    "it runs, but it is frozen: Proxmox calls that running, and nothing in it moves (somebody froze it, or a backup was cut off)",
+                    f"'lxc-unfreeze -n {self._vmid}' on the node lets it go on",
+                )
             raise KproError(
                 f"systemd in container {self._vmid}",
                 f"no answer within {timeout_s:g} s of the start, last: {answer}",
                 f"'pct enter {self._vmid}' on the node; a guest with systemd needs features nesting=1",
             )
+
+    def _is_frozen(self) -> bool:
+        """Tell whether the container's processes are held by the freezer of its control group."""
+        try:
+            return "FROZEN" in self._command.run(["lxc-info", "-n", str(self._vmid), "-s", "-H"], timeout_s=10.0).stdout
+        except KproError:
+            return False
 
 
 def wait_for(look: t.Callable[[], str], good: t.Callable[[str], bool], timeout_s: float) -> str:

@@ -12,18 +12,24 @@ the devices of the new node.
 from __future__ import annotations
 
 import dataclasses
+import time
 import typing as t
 
 from .._core.changes import Change, plan_result
 from .._core.errors import KproError
+from .._linux.command_edge import Command
 from .._pve import answers as text
 from .._pve import config as cfg
 from .._pve import property as prop
 from .._pve.api_edge import PveApi, PveError, good
+from .._pve.calls_edge import Calls, Record, boot_id
 from .._pve.tasks_edge import Tasks
 from .declared import OWNER_TAG
+from .facts import Work
+from .observe import volumes_of
 
 WRITE_TRIES = 3
+SETTLE_TRIES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,13 +49,33 @@ class Wish:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where the container is and how it stands there."""
+    """Where the container is and how it stands there.
+
+    :param work: what moves it now; how it stands is known after that only.
+    """
 
     node: str
     running: bool
     lock: str
     managed_by_ha: bool
     config: cfg.Config
+    work: Work | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Left:
+    """What an earlier move of ours left that was cut off, as its record on this node says.
+
+    :param here: the node on which the record is, and on which a lock can be taken off.
+    :param ours: whether there is such a record of a move of this container to this target.
+    :param marks: mount points as they were before they were marked.
+    :param copies: volumes on the target that it had copied.
+    """
+
+    here: str = ""
+    ours: bool = False
+    marks: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    copies: tuple[str, ...] = ()
 
 
 def marked(config: cfg.Config, shared: bool) -> dict[str, str]:
@@ -62,40 +88,95 @@ def marked(config: cfg.Config, shared: bool) -> dict[str, str]:
     return found
 
 
-def migration_plan(wish: Wish, place: Place) -> list[Change]:
-    """Return the steps of the move; none if the container is there already.
+def still_marked(config: cfg.Config, marks: t.Mapping[str, str]) -> dict[str, str]:
+    """Return which mount points carry the mark of an earlier move, each as it was before."""
+    return {
+        key: before for key, before in marks.items() if key in config.keys and cfg.same(key, config.keys[key], prop.merged(before, {"shared": "1"}, prop.MOUNT))
+    }
+
+
+def migration_plan(wish: Wish, place: Place, left: Left = Left()) -> list[Change]:
+    """Return the steps of the move; none if the container is there already and nothing of an earlier move is left.
 
     :raises KproError: if it must not or cannot be moved.
     """
-    what = f"container {wish.vmid} on {place.node}"
+    if place.work is not None:
+        task = f" (task {place.work.upid})" if place.work.upid else ""
+        return [Change(f"Wait until the {place.work.words} has ended{task}: it runs already", "running", "ended", ("wait",))]
+    unlock = _unlock(wish, place, left)
+    earlier = still_marked(place.config, left.marks)
     if place.node == wish.target:
-        return []
-    if OWNER_TAG not in cfg.split_tags(place.config.keys.get("tags", "")) and not wish.adopt:
-        raise KproError(what, f"it lacks the tag {OWNER_TAG}, so it is not ours", "Allow it with gpu_container__adopt: true if it is the one that is meant")
-    if place.lock:
-        raise KproError(what, f"it is locked ({place.lock})", "Wait for the end of that work; a lock that was left behind is taken off by 'pct unlock'")
-    if place.managed_by_ha:
-        raise KproError(what, "the cluster's HA manager decides where it is", f"Move it with 'ha-manager migrate ct:{wish.vmid} {wish.target}', then deploy")
-    changes = []
+        return [*unlock, *_unmark(earlier)]
+    _check_movable(wish, place)
+    changes = [*unlock]
+    if left.copies:
+        names = ", ".join(left.copies)
+        changes.append(Change(f"Remove what a move that was cut off had copied to {wish.target}: {names}", names, None, ("sweep", left.copies)))
     if place.running:
         changes.append(Change(f"Shut down container {wish.vmid} on {place.node}", "running", "stopped", ("shutdown",)))
     mounts = marked(place.config, shared=True)
+    before = {**{key: place.config.keys[key] for key in mounts}, **earlier}
     if mounts:
-        before = {key: place.config.keys[key] for key in mounts}
         names = ", ".join(mounts)
-        changes.append(Change(f"Mark {names} as shared for the time of the move; its content does not travel", before, mounts, ("mark", mounts)))
-    changes.append(Change(f"Move container {wish.vmid} with its volumes to {wish.target}", place.node, wish.target, ("migrate",)))
-    if mounts:
-        changes.append(Change(f"Take the mark off {', '.join(mounts)} again", mounts, before, ("unmark", before)))
-    return changes
+        old = {key: place.config.keys[key] for key in mounts}
+        changes.append(Change(f"Mark {names} as shared for the time of the move; its content does not travel", old, mounts, ("mark", mounts, before)))
+    changes.append(Change(f"Move container {wish.vmid} with its volumes to {wish.target}", place.node, wish.target, ("migrate", before)))
+    return [*changes, *_unmark(before)]
+
+
+def _check_movable(wish: Wish, place: Place) -> None:
+    what = f"container {wish.vmid} on {place.node}"
+    if OWNER_TAG not in cfg.split_tags(place.config.keys.get("tags", "")) and not wish.adopt:
+        raise KproError(what, f"it lacks the tag {OWNER_TAG}, so it is not ours", "Allow it with gpu_container__adopt: true if it is the one that is meant")
+    if place.lock and place.lock != "migrate":
+        raise KproError(
+            what,
+            f"it is locked ({place.lock})",
+            f"Wait for the end of that work; a lock that was left behind is taken off by 'pct unlock {wish.vmid}' on {place.node}",
+        )
+    if place.managed_by_ha:
+        raise KproError(what, "the cluster's HA manager decides where it is", f"Move it with 'ha-manager migrate ct:{wish.vmid} {wish.target}', then deploy")
+
+
+def _unlock(wish: Wish, place: Place, left: Left) -> list[Change]:
+    """Return the step that takes off the lock of a move that was cut off, if it was ours and can be done from here.
+
+    :raises KproError: with the commands otherwise.
+    """
+    if place.lock != "migrate":
+        return []
+    if left.ours and left.here == place.node:
+        return [Change(f"Take off the lock that a move of container {wish.vmid} left which was cut off", "lock: migrate", None, ("unlock",))]
+    why = f"{left.here} can't take it off there" if left.ours else f"{left.here or 'this node'} has no record that it was ours"
+    copies = ", ".join(f"'pvesm free {volume}'" for volume in left.copies)
+    raise KproError(
+        f"container {wish.vmid} on {place.node}",
+        f"it is locked (migrate), and no task moves it: a move was cut off; {why}",
+        f"On {place.node}: 'pct unlock {wish.vmid}'{f'; on {wish.target}, where copies are left: {copies}' if copies else ''}; then run again",
+    )
+
+
+def _unmark(before: t.Mapping[str, str]) -> list[Change]:
+    if not before:
+        return []
+    mounts = {key: prop.merged(value, {"shared": "1"}, prop.MOUNT) for key, value in before.items()}
+    return [Change(f"Take the mark off {', '.join(before)} again", mounts, dict(before), ("unmark", dict(before)))]
 
 
 class Migration:
-    """One container's move through one way to the cluster's API."""
+    """One container's move through one way to the cluster's API.
 
-    def __init__(self, wish: Wish, api: PveApi, task_timeout_s: float, shutdown_timeout_s: int) -> None:
+    :param calls: the calls that were made on this node, with their records.
+    :param command: runs programs on this node.
+    :param here: name of this node.
+    """
+
+    def __init__(self, wish: Wish, api: PveApi, calls: Calls, command: Command, here: str, task_timeout_s: float, shutdown_timeout_s: int) -> None:
         self._wish = wish
         self._api = api
+        self._calls = calls
+        self._command = command
+        self._here = here
         self._task_timeout_s = task_timeout_s
         self._shutdown_timeout_s = shutdown_timeout_s
 
@@ -105,23 +186,59 @@ class Migration:
         :raises KproError: if the container is absent, must not be moved, or a step fails.
         """
         place = self._settled(check_mode)
-        changes = migration_plan(self._wish, place)
+        changes = migration_plan(self._wish, place, self._left(place))
         if not check_mode:
             for change in changes:
                 name, *arguments = change.action
                 getattr(self, f"_do_{name}")(place, *arguments)
+            self._calls.settle(self._record_name)
         return {**plan_result(changes), "vmid": self._wish.vmid, "node": self._wish.target, "moved_from": place.node if changes else ""}
 
+    @property
+    def _record_name(self) -> str:
+        return f"migrate-{self._wish.vmid}"
+
     def _settled(self, check_mode: bool) -> Place:
-        """Observe; a move that still runs (of a run that was cut off) is waited for first."""
-        place = self._place()
-        if place.lock == "migrate" and not check_mode:
-            tasks = Tasks(self._api, place.node, self._task_timeout_s)
-            upid = tasks.running(self._wish.vmid)
-            if upid:
-                tasks.follow(f"migration of container {self._wish.vmid}", upid)
-                place = self._place()
-        return place
+        """Observe; what still works on the container (for a run that was cut off, or for somebody else) is waited for first."""
+        if not check_mode:
+            self._tasks(self._here).await_earlier(self._wish.vmid)
+        for _attempt in range(SETTLE_TRIES):
+            place = self._place()
+            work = self._work(place)
+            if work is None or check_mode:
+                return dataclasses.replace(place, work=work)
+            if work.upid:
+                self._tasks(place.node).follow(work.words, work.upid)
+            self._tasks(self._here).await_earlier(self._wish.vmid)
+        raise KproError(f"container {self._wish.vmid}", "one task after the other works on it", "Wait until nobody else works on it, then run again")
+
+    def _work(self, place: Place) -> Work | None:
+        tasks = self._tasks(place.node)
+        earlier = tasks.earlier(self._wish.vmid)
+        if earlier is not None:
+            return Work(earlier.words, earlier.upid)
+        upid = tasks.running(self._wish.vmid) if place.lock == "migrate" else ""
+        return Work(f"migration of container {self._wish.vmid}", upid) if upid else None
+
+    def _left(self, place: Place) -> Left:
+        """Return what the record of an earlier move says is left; the lock is only looked at where one is."""
+        record = self._calls.record(self._record_name)
+        if record is None or record.ended or record.details.get("target") != self._wish.target or place.work is not None:
+            return Left(self._here)
+        marks, before = record.details.get("marks") or {}, record.details.get("volumes")
+        ours = place.lock != "migrate" or not self._others(record, place)
+        copies: tuple[str, ...] = ()
+        if ours and before is not None and place.node != self._wish.target:
+            now = volumes_of(self._api, self._wish.target, self._wish.vmid, with_shared=False)
+            copies = tuple(volume for volume in now if volume not in before)
+        return Left(self._here, ours, marks, copies)
+
+    def _others(self, record: Record, place: Place) -> bool:
+        """Tell whether somebody else moved the container after the move that the record is of."""
+        nodes = {record.node or place.node, place.node}
+        rows = [row for node in nodes for row in self._tasks(node).history(self._wish.vmid)]
+        later = [row for row in rows if row.get("type") == "vzmigrate" and int(row.get("starttime") or 0) >= int(record.began_s)]
+        return any(row.get("upid") != record.upid for row in later) if record.upid else len(later) > 1
 
     def _place(self) -> Place:
         rows = self._api.get("/cluster/resources", {"type": "vm"}) or []
@@ -141,6 +258,15 @@ class Migration:
             cfg.read_config(config),
         )
 
+    def _do_unlock(self, _place: Place) -> None:
+        self._command.check(["pct", "unlock", str(self._wish.vmid)])
+
+    def _do_sweep(self, _place: Place, copies: t.Sequence[str]) -> None:
+        node = self._wish.target
+        for volume in copies:
+            path = f"/nodes/{node}/storage/{volume.partition(':')[0]}/content/{volume}"
+            self._tasks(node).run(f"removal of {volume} on {node}", path, {}, verb="delete")
+
     def _do_shutdown(self, place: Place) -> None:
         what = f"shutdown of container {self._wish.vmid} on {place.node}"
         path = f"/nodes/{place.node}/lxc/{self._wish.vmid}/status/shutdown"
@@ -148,16 +274,26 @@ class Migration:
             self._tasks(place.node).run(what, path, {"timeout": self._shutdown_timeout_s})
         except PveError as error:
             if "not running" not in error.reason:
+                if not error.details.get("upid"):
+                    raise
                 raise PveError(what, error.reason, f"Look what holds it up inside, or 'pct stop {self._wish.vmid}' on {place.node}") from error
 
-    def _do_mark(self, place: Place, mounts: dict[str, str]) -> None:
+    def _do_mark(self, place: Place, mounts: dict[str, str], before: dict[str, str]) -> None:
+        # Written down first: whatever ends this run, the next one knows what the mount points were.
+        record = Record(self._record_name, "migrate", self._wish.vmid, place.node, boot_id(), time.time(), details=self._details(before))
+        self._calls.note(record)
         self._write(place.node, mounts)
 
-    def _do_migrate(self, place: Place) -> None:
+    def _do_migrate(self, place: Place, before: dict[str, str]) -> None:
         storage = {"target-storage": self._wish.target_storage} if self._wish.target_storage else {}
         path = f"/nodes/{place.node}/lxc/{self._wish.vmid}/migrate"
         what = f"migration of container {self._wish.vmid} from {place.node} to {self._wish.target}"
-        self._tasks(place.node).run(what, path, {"target": self._wish.target, **storage})
+        params = {"target": self._wish.target, **storage}
+        self._tasks(place.node).run(what, path, params, details=self._details(before), settle=False)
+
+    def _details(self, marks: dict[str, str]) -> dict[str, t.Any]:
+        volumes = volumes_of(self._api, self._wish.target, self._wish.vmid, with_shared=False)
+        return {"target": self._wish.target, "marks": marks, "volumes": list(volumes)}
 
     def _do_unmark(self, _place: Place, mounts: dict[str, str]) -> None:
         self._write(self._wish.target, mounts)
@@ -176,4 +312,4 @@ class Migration:
                     raise
 
     def _tasks(self, node: str) -> Tasks:
-        return Tasks(self._api, node, self._task_timeout_s)
+        return Tasks(self._api, node, self._task_timeout_s, self._calls, "task_timeout_s")

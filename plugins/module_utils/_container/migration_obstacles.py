@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
+from .._gpu.raw_lines import MountLine, mount_of
 from .._pve import property as prop
 from .._pve.config import Config
 from .._pve.gpus import device_path
@@ -38,10 +39,21 @@ def obstacles(config: Config, target: str, paths: t.Mapping[str, FileState]) -> 
         state = paths.get(path)
         if state is not None and state.kind != "device":
             found.append(f"{key} passes {path}, which {target} does not have; a start there would fail")
+    for mount in _raw_mounts(config):
+        state = paths.get(mount.source)
+        if state is not None and state.kind == "absent":
+            found.append(f"lxc.mount.entry mounts {mount.source}, which {target} does not have; a start there would fail")
     return found
+
+
+def _raw_mounts(config: Config) -> list[MountLine]:
+    """Return the mounts of raw lines without whose source a start fails."""
+    mounts = (mount_of(line) for line in config.raw)
+    return [mount for mount in mounts if mount and mount.source.startswith("/") and not mount.optional]
 
 
 def passed_paths(config: Config) -> set[str]:
     """Return the paths of the node that a container's configuration passes."""
     mounts = (prop.parse(value, prop.MOUNT).get("volume", "") for value in config.numbered("mp").values())
-    return {path for path in mounts if path.startswith("/")} | {device_path(value) for value in config.numbered("dev").values()}
+    devices = {device_path(value) for value in config.numbered("dev").values()}
+    return {path for path in mounts if path.startswith("/")} | devices | {mount.source for mount in _raw_mounts(config)}

@@ -9,6 +9,7 @@ import typing as t
 
 from .._core.errors import KproError
 from .._pve import property as prop
+from .._pve.giving import Request
 from .._pve.raw_declared import read_line
 from .declared import Declared, Mount
 
@@ -24,6 +25,8 @@ def argument_spec() -> dict[str, t.Any]:
     network = {name: {"type": "str"} for name in ("bridge", "name", "ip", "gw", "ip6", "gw6", "hwaddr", *NAME_KEYS)}
     mount = {name: {"type": "str", "required": True} for name in ("source", "target")}
     device = {"path": {"type": "str", "required": True}, "mode": {"type": "str"}, "uid": {"type": "int"}, "gid": {"type": "int"}}
+    neighbour = {"vmid": {"type": "int", "required": True}, "name": {"type": "str", "default": ""}, "gpus": {"type": "raw"}}
+    neighbour |= {"share_gpus": {"type": "bool", "default": False}, "in_run": {"type": "bool", "default": True}}
     return {
         "vmid": {"type": "int", "required": True},
         "state": {"type": "str", "choices": ["present", "started", "stopped", "absent"], "default": "started"},
@@ -41,10 +44,12 @@ def argument_spec() -> dict[str, t.Any]:
         "mounts": {
             "type": "list",
             "elements": "dict",
-            "options": {**mount, **{name: {"type": "bool"} for name in ("read_only", "shared", "backup")}},
+            "options": {**mount, "read_only": {"type": "bool", "default": False}, **{name: {"type": "bool"} for name in ("shared", "backup")}},
         },
         "gpus": {"type": "raw"},
         "node_gpus": {"type": "list", "elements": "dict"},
+        "node_cards": {"type": "list", "elements": "dict", "default": []},
+        "neighbours": {"type": "list", "elements": "dict", "default": [], "options": neighbour},
         "device_mode": {"type": "str", "default": "0666"},
         "devices": {"type": "list", "elements": "dict", "options": device},
         "options": {"type": "dict", "default": {}},
@@ -82,6 +87,7 @@ def declared_from(params: t.Mapping[str, t.Any]) -> Declared:
         template=params["template"] or "",
         storage=params["storage"] or "",
         raw_lines=tuple(read_line(line) for line in params["raw_lines"]),
+        neighbours=tuple(Request(row["vmid"], row["name"], row["gpus"], row["share_gpus"], row["in_run"]) for row in params["neighbours"]),
     )
 
 

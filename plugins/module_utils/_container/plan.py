@@ -16,14 +16,16 @@ from .._core.changes import Change
 from .._core.errors import KproError
 from .._pve import config as cfg
 from .._pve import gpu_processes as holding
+from .._pve import property as prop
 from .._pve import stores
 from .._pve.gpus import Gpu, device_path
 from .._pve.idmap import root_ids
-from .._pve.raw import RawLine, split_raw
-from .._pve.raw_declared import edit_for
+from .._pve.raw import RawLine, RawSplit, split_raw
+from .._pve.raw_declared import edit_for, lines_after
+from .._pve.remnant import Remnant, refusal
 from . import checks
 from .declared import Declared, create_parameters, size_gib, wanted_keys
-from .facts import Facts, Present
+from .facts import Facts, Present, Work
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +49,34 @@ def make_plan(declared: Declared, facts: Facts) -> LxcPlan:
 
     :raises KproError: on anything that has to be settled by a person; nothing has been changed then.
     """
+    if facts.work is not None:
+        return _plan_wait(declared, facts, facts.work)
+    if facts.remnant is not None:
+        return _plan_remnant(declared, facts, facts.remnant)
     if facts.present is not None:
         return _plan_present(declared, facts, facts.present)
     if facts.elsewhere is not None:
         return _plan_elsewhere(declared, facts)
     return LxcPlan() if declared.state == "absent" else _plan_new(declared, facts)
+
+
+def _plan_wait(declared: Declared, facts: Facts, work: Work) -> LxcPlan:
+    """Return the plan of a look at a container on which something works: what it is can be judged after that only."""
+    being = {"creation": "is being created", "removal": "is being removed", "migration": "is being moved"}
+    state = being.get(work.words.split()[0], f"is being worked on ({work.words})")
+    sentence = f"Wait until the {work.words} has ended{f' (task {work.upid})' if work.upid else ''}: it {state} now"
+    gpus = checks.choose_gpus(declared, facts) if declared.state != "absent" else None
+    return LxcPlan((Change(sentence, state, "as it will be", ("wait",)),), ("What else has to change is known after that",), gpus)
+
+
+def _plan_remnant(declared: Declared, facts: Facts, remnant: Remnant) -> LxcPlan:
+    if not remnant.ours:
+        raise refusal(remnant)
+    clean = Change(remnant.sentence, f"lock: {remnant.lock}", None, ("remnant", remnant))
+    if declared.state == "absent":
+        return LxcPlan((clean,))
+    plan = _plan_new(declared, facts)
+    return dataclasses.replace(plan, changes=(clean, *plan.changes))
 
 
 def _plan_elsewhere(declared: Declared, facts: Facts) -> LxcPlan:
@@ -76,22 +101,25 @@ def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:
     changes: list[Change] = []
     notes: list[str] = []
     volume = stores.template_volume(declared.template, declared.template_storage)
-    template_store = stores.check_storage(volume.split(":")[0], "vztmpl", facts.storages)
-    root_store = stores.check_storage(declared.storage, "rootdir", facts.storages)
+    template_store = stores.check_storage(volume.split(":")[0], "vztmpl", facts.storages, facts.login)
+    root_store = stores.check_storage(declared.storage, "rootdir", facts.storages, facts.login)
     stored = next((row for row in facts.stored if row.get("volid") == volume), None)
     if stored is None:
-        stores.check_offer(volume, facts.stored, facts.offered)
-        changes.append(_fetch(volume, str(template_store["storage"])))
+        if facts.download is None:
+            stores.check_offer(volume, facts.stored, facts.offered, facts.index_failure)
+        changes.append(_fetch(volume, str(template_store["storage"]), facts.download))
     notes.append(stores.check_space(root_store, float(declared.rootfs_gib or 0), int((stored or {}).get("size") or 0)))
     gpus = checks.choose_gpus(declared, facts)
+    notes += checks.gpu_notes(declared, facts)
     wanted = wanted_keys(declared, cfg.Config({}), gpus)
     devices = {key: value for key, value in wanted.items() if value is not None and cfg.kind_of(key) == "dev"}
     notes += checks.check_devices(devices, facts, declared.require_devices)
     if wanted.get("net0"):
         checks.check_bridge("net0", str(wanted["net0"]), facts)
-    folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, declared.unprivileged, ())
+    notes += checks.check_map(declared, facts, (), declared.raw_lines, declared.unprivileged, starts=True)
+    folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, declared.unprivileged, declared.raw_lines)
     parameters = create_parameters(declared, wanted, volume)
-    changes += _make_folders(folders, root_ids(declared.unprivileged))
+    changes += _make_folders(folders, root_ids(declared.unprivileged, declared.raw_lines), declared)
     changes.append(
         Change(
             f"Create {declared.name} from {stores.template_file(volume)} on {declared.storage} ({declared.rootfs_gib} GiB)",
@@ -107,27 +135,37 @@ def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:
 
 
 def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan:
+    checks.check_half_made(declared, present, facts.node)
     adopted = checks.check_owner(declared, present)
     if declared.state == "absent":
         return _plan_removal(declared, present)
     gpus = checks.choose_gpus(declared, facts)
     unprivileged = cfg.prop.flag(present.config.keys.get("unprivileged", "0")) == "1"
-    raw = split_raw(present.config.raw if gpus is not None else (), facts.majors, not unprivileged)
+    stored = present.config.raw
+    raw = split_raw(stored, facts.majors, not unprivileged) if gpus is not None else RawSplit((), stored)
     settings = cfg.differences(present.config, wanted_keys(declared, present.config, gpus))
-    notes = [checks.check_privilege(declared, present, adopted)]
-    folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, unprivileged, present.config.raw)
+    notes = [checks.check_privilege(declared, present, adopted), *checks.gpu_notes(declared, facts), *checks.cover_notes(declared, facts, raw.kept)]
+    after = lines_after(raw.kept, declared.raw_lines)
+    folders, folder_notes = checks.mount_findings(declared.mounts or (), facts, unprivileged, after)
     resize, size_notes = _resize(declared, present)
     stale = checks.stale_devices(present, facts) if gpus is not None else {}
+    strange = checks.stale_mounts(present, facts)
+    # A restart for a mount that is not declared here is not ours to make.
+    ours = {f"/{mount.target.strip('/')}" for mount in declared.mounts or ()}
+    stale |= {row["key"]: strange[row["key"]] for row in checks.binds(present.active) if row["key"] in strange and f"/{row['mp'].strip('/')}" in ours}
     waiting = tuple(sorted({*_waiting(declared, facts, present, settings), *stale}))
     raw_work = [*(_remove_raw(declared, line, reason) for line, reason in raw.replaced), *_declared_raw(declared, raw.kept)]
     work = [
-        *_make_folders(folders, root_ids(unprivileged, present.config.raw)),
+        *_make_folders(folders, root_ids(unprivileged, after), declared),
         *raw_work,
         *(_set(declared, setting, gpus or ()) for setting in settings),
         *resize,
     ]
     late = ("dev[n]",) * bool(raw.replaced) + ("raw lines",) * (len(raw_work) > len(raw.replaced))
     changes, waits = _with_power(declared, facts, present, work, waiting, late)
+    changes = [checks.take_over(declared, present), *changes] if adopted else changes
+    starts = any(change.action[0] == "start" for change in changes)
+    notes += checks.check_map(declared, facts, stored, after, unprivileged, starts)
     if any(change.action[0] == "stop" for change in changes):
         notes.append(holding.ends_with_restart(declared.name, facts.holders))
     elif adopted:
@@ -135,7 +173,13 @@ def _plan_present(declared: Declared, facts: Facts, present: Present) -> LxcPlan
     if changes:
         checks.check_lock(declared, present)
         notes += _check_result(declared, facts, present, settings)
-    notes += [*stale.values(), *folder_notes, *size_notes, *_foreign_pending(present, settings, waiting)]
+    notes += [
+        *stale.values(),
+        *(reason for key, reason in strange.items() if key not in stale),
+        *folder_notes,
+        *size_notes,
+        *_foreign_pending(present, settings, waiting),
+    ]
     if waits:
         notes.append(f"{declared.name} needs a restart so that {', '.join(waits)} take effect; allow it with restart: true")
     return LxcPlan(tuple(changes), tuple(note for note in notes if note), gpus, waits)
@@ -185,7 +229,28 @@ def _waiting(declared: Declared, facts: Facts, present: Present, settings: t.Seq
     pending = {key: None for key in present.active.keys if key not in present.config.keys and cfg.kind_of(key) in kinds}
     after = {**pending, **managed, **{setting.key: setting.after for setting in settings}}
     late = (key for key, value in after.items() if cfg.needs_restart(key, present.active.keys.get(key), value, facts.pve_major))
-    return tuple(sorted(late))
+    return tuple(sorted(key for key in late if not _only_foreign(declared, key, present.active.keys.get(key), after[key])))
+
+
+def _only_foreign(declared: Declared, key: str, running: str | None, after: str | None) -> bool:
+    """Tell whether all that waits in a key is parts of it that nobody declared (a feature set by hand): no affair of this play."""
+    if running is None or after is None:
+        return False
+    kind = cfg.kind_of(key)
+    if kind == "features":
+        names: t.Iterable[str] = declared.features or {}
+        old, new = (prop.parse(value, prop.FEATURES) for value in (running, after))
+        return all(prop.flag(old.get(name, "0")) == prop.flag(new.get(name, "0")) for name in names)
+    if kind == "mp":
+        old, new = (prop.parse(value, prop.MOUNT) for value in (running, after))
+        mount = next((mount for mount in declared.mounts or () if mount.target.rstrip("/") == new.get("mp", "").rstrip("/")), None)
+        if mount is None:
+            return False
+        flags = {"ro": mount.read_only, "shared": mount.shared, "backup": mount.backup}
+        mine = [name for name, wanted in flags.items() if wanted is not None]
+        same_place = all(old.get(name) == new.get(name) for name in ("volume", "mp"))
+        return same_place and all(prop.flag(old.get(name, "0")) == prop.flag(new.get(name, "0")) for name in mine)
+    return False
 
 
 def _foreign_pending(present: Present, settings: t.Sequence[cfg.Setting], waiting: tuple[str, ...]) -> list[str]:
@@ -204,16 +269,25 @@ def _check_result(declared: Declared, facts: Facts, present: Present, settings: 
     return checks.check_devices(devices, facts, declared.require_devices)
 
 
-def _fetch(volume: str, storage: str) -> Change:
+def _fetch(volume: str, storage: str, running: Work | None) -> Change:
     name = stores.template_file(volume)
-    return Change(f"Download template {name} to {storage}", None, volume, ("template", storage, name))
+    sentence = f"Download template {name} to {storage}"
+    if running is not None:
+        sentence = f"Wait for the download of template {name} to {storage} that runs already{f' (task {running.upid})' if running.upid else ''}"
+    return Change(sentence, None, volume, ("template", storage, name))
 
 
-def _make_folders(paths: t.Iterable[str], ids: tuple[int, int]) -> list[Change]:
-    return [
-        Change(f"Make the folder {path} on the node for the container's root ({ids[0]}:{ids[1]})", None, "0755", ("folder", path, *ids))
-        for path in dict.fromkeys(paths)
-    ]
+def _make_folders(paths: t.Iterable[str], ids: tuple[int, int], declared: Declared) -> list[Change]:
+    written = {mount.source for mount in declared.mounts or () if not mount.read_only}
+    found = []
+    for path in dict.fromkeys(paths):
+        if path in written:
+            sentence, owner = f"Make the folder {path} on the node for the container's root ({ids[0]}:{ids[1]})", ids
+        else:
+            # What a container only reads, it can't give to others changed.
+            sentence, owner = f"Make the folder {path} on the node for its root (0:0), the container only reads it", (0, 0)
+        found.append(Change(sentence, None, "0755", ("folder", path, *owner)))
+    return found
 
 
 def _resize(declared: Declared, present: Present) -> tuple[list[Change], list[str]]:

@@ -10,6 +10,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from .errors import KproError
+from .shown_text import printable, printable_values
 
 
 def run_module(
@@ -20,12 +21,14 @@ def run_module(
     """Build the module, call ``main(params, check_mode)`` and end with its result; its ``warnings`` are shown at the terminal.
 
     A :class:`KproError` becomes a failed task with ``msg`` (one sentence), ``what``, ``reason``, ``remedy`` and ``details``.
+    Whatever text of logs, names and answers is in a result: a terminal can print it as it is.
     """
     module = AnsibleModule(argument_spec=argument_spec, supports_check_mode=True, **module_options)
     try:
         result = main(module.params, module.check_mode)
     except KproError as error:
-        module.fail_json(msg=error.sentence, what=error.what, reason=error.reason, remedy=error.remedy, details=error.details)
+        values = {"what": error.what, "reason": error.reason, "remedy": error.remedy, "details": error.details}
+        module.fail_json(msg=printable(error.sentence), **printable_values(values))
     for text in result.pop("warnings", ()):
-        module.warn(text)
-    module.exit_json(**result)
+        module.warn(printable(text))
+    module.exit_json(**printable_values(result))

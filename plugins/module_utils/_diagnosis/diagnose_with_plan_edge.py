@@ -9,7 +9,7 @@ import json
 import os
 import typing as t
 
-from .._linux.text_file_edge import read_text_file
+from .._linux.held_folder_edge import read_bounded
 from .case import Diagnosis
 from .diagnose import diagnose
 
@@ -30,8 +30,7 @@ def explain(lines: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Diagnosis
 
 
 def _config_of(model_path: str) -> t.Any:
-    file = read_text_file(os.path.join(model_path, "config.json")) if model_path else None
     try:
-        return json.loads(file.text) if file else None
-    except ValueError:
+        return json.loads(read_bounded(os.path.join(os.path.abspath(model_path), "config.json"), own_links=True)) if model_path else None
+    except (OSError, ValueError, RecursionError):
         return None

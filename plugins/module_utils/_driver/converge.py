@@ -116,7 +116,8 @@ def _facts(wanted: Wanted, present: Present) -> dict[str, str]:
     built = sorted({entry.kernel for entry in present.dkms if entry.state == "installed" and entry.kernel in present.kernels}, key=version_key)
     newest = max(present.kernels, key=version_key)
     former = facts_before(present) if wanted.scope == "node" else {}
-    return {"version": wanted.version, "running": present.kernel, "newest": newest, "built": " ".join(built), **former}
+    ours = {"repository": wanted.repository.uri} if wanted.repository else {}
+    return {**ours, "version": wanted.version, "running": present.kernel, "newest": newest, "built": " ".join(built), **former}
 
 
 def make_plan(wanted: Wanted, present: Present) -> DriverPlan:

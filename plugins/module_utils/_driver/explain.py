@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from .._apt.explain import explain, source_failures
 from .._core.errors import KproError
 from .._gpu.text import version_key
 
@@ -35,13 +36,15 @@ def last_lines(text: str, count: int = 3) -> str:
     return " / ".join(lines[-count:])[:_WIDTH]
 
 
-def failure(kind: str, phase: str, output: str, logs: t.Mapping[str, str]) -> KproError:
+def failure(kind: str, phase: str, output: str, logs: t.Mapping[str, str], files: t.Mapping[str, str] | None = None) -> KproError:
     """Return the error for a step that failed.
 
     :param kind: the step's ``failure``.
     :param output: what the program said.
     :param logs: texts of "installer" (its log) and "make" (DKMS's make.log), empty where there is none of this step; the driver's "version",
-        the "running" and the "newest" kernel, and "built", the kernels for which DKMS has some module ready.
+        the "running" and the "newest" kernel, and "built", the kernels for which DKMS has some module ready; the vendor's "repository", if it
+        is used, and what apt's "update" said before.
+    :param files: the file that names a source of packages, by the source's address.
     """
     if kind in ("installer", "dkms", "apt") and _build_failed(output, logs.get("make", "")):
         return _build_failure(phase, output, logs)
@@ -54,7 +57,7 @@ def failure(kind: str, phase: str, output: str, logs: t.Mapping[str, str]) -> Kp
     if kind == "unload":
         return KproError(phase, last_lines(output), "Stop the programs and containers that use a GPU, or reboot the node, then run again")
     if kind == "apt":
-        return _apt_failure(phase, output, logs)
+        return _apt_failure(phase, output, logs, files or {})
     return KproError(phase, last_lines(output) or "it failed without a message")
 
 
@@ -89,7 +92,7 @@ def first_driver(kernel: str) -> str | None:
     return FIRST_DRIVERS.get(version_key(kernel)[:2])
 
 
-def _apt_failure(phase: str, output: str, logs: t.Mapping[str, str]) -> KproError:
+def _apt_failure(phase: str, output: str, logs: t.Mapping[str, str], files: t.Mapping[str, str]) -> KproError:
     missing = re.search(r"Unable to locate package proxmox-headers-(\S+)", output)
     running, newest = logs.get("running", ""), logs.get("newest", "")
     if missing and missing[1] == running and newest not in ("", running):
@@ -98,11 +101,13 @@ def _apt_failure(phase: str, output: str, logs: t.Mapping[str, str]) -> KproErro
             f"the package sources have none any more, and the newest installed kernel is {newest} (E: {missing[0]})",
             f"Reboot the node into {newest}, then run again",
         )
-    reason = last_lines("\n".join(re.findall(r"^(?:E: |Error! |dpkg: error).*$", output, re.MULTILINE)[-3:]) or output)
-    if "NO_PUBKEY" in output or "is not signed" in output:
-        return KproError(phase, reason, "The repository is signed with another key: see gpu_node__cuda_repository_key_fingerprint")
-    remedy = "Enable a Proxmox package repository (pve-no-subscription or enterprise)" if "proxmox-" in reason else ""
-    return KproError(phase, reason, remedy)
+    dkms = re.findall(r"^Error! .*$", output, re.MULTILINE)
+    problem = explain(output, logs.get("update", ""), files, phase.replace(",", " ").split())
+    ours = logs.get("repository", "").rstrip("/")
+    if ours and any(each.kind == "signature" and each.uri.startswith(ours) for each in source_failures(f"{logs.get('update', '')}\n{output}", files)):
+        return KproError(phase, problem.reason, "The repository is signed with another key: see gpu_node__cuda_repository_key_fingerprint")
+    reason = problem.reason if problem.kind != "other" or not dkms else last_lines("\n".join([*dkms, problem.reason]))
+    return KproError(phase, reason, problem.remedy)
 
 
 def _installer_remedy(reason: str) -> str:

@@ -10,6 +10,7 @@ import typing as t
 
 from .._core.changes import Change
 from .._gpu.model import CONTROL_MINOR, NVIDIA_MAJOR
+from .._gpu.raw_lines import breaks_with_version
 from .._gpu.secure_boot import check_signing
 from .._gpu.text import DkmsEntry, version_key
 from . import files
@@ -75,7 +76,7 @@ def node_plan(wanted: Wanted, present: Present) -> DriverPlan:
         stopped = "nvidia" in present.modules and (_has(changes, "install") or (_has(changes, "load") and runs_another(wanted, present)))
         changes += _unit_changes(files.node_units(wanted.persistence), present, {change.action[1] for change in late}, stopped)
         changes += _power_changes(wanted, present)
-    return DriverPlan(tuple(changes), reboot, _notes(work, reboot, present))
+    return DriverPlan(tuple(changes), reboot, _notes(wanted, work, reboot, present))
 
 
 def _has(changes: t.Sequence[Change], kind: str) -> bool:
@@ -92,19 +93,38 @@ def _source_changes(wanted: Wanted, present: Present, texts: t.Mapping[str, str]
     return [*_key_changes(wanted, present), *files_changes]
 
 
-def _notes(work: t.Sequence[Change], reboot: str, present: Present) -> tuple[str, ...]:
+def _notes(wanted: Wanted, work: t.Sequence[Change], reboot: str, present: Present) -> tuple[str, ...]:
     """Return the containers that have the GPUs while their driver is changed under them."""
     if not present.loaded or not (reboot or any(change.action[0] in ("install", "load") for change in work)):
         return ()
     busy = " ".join(user.words for user in present.users)
-    idle = [container.words for container in present.containers if container.running and f"container {container.vmid}" not in busy]
+    files = _file_notes(wanted, present)
+    users = [container for container in present.containers if container.running and container.has_gpus]
+    idle = [container.words for container in users if f"container {container.vmid}" not in busy]
     if not idle:
-        return ()
+        return files
     few = len(idle) == 1
     return (
         f"{', '.join(idle)} {'runs' if few else 'run'} with these GPUs and {'uses' if few else 'use'} none now: a changed driver needs the same "
         f"userland there, and a restart of {'it' if few else 'them'}",
+        *files,
     )
+
+
+def _file_notes(wanted: Wanted, present: Present) -> tuple[str, ...]:
+    """Return the containers over whose own files the node's driver files are mounted: another version breaks them."""
+    notes = []
+    for container in present.containers:
+        gone = [mount.source for mount in container.driver_files if breaks_with_version(mount) and wanted.version not in mount.source]
+        if gone:
+            notes.append(
+                f"{container.words} mounts {', '.join(gone)} of the node's driver (lxc.mount.entry), which {wanted.version} takes away: "
+                "it can't start then until these lines are taken out"
+            )
+        elif container.driver_files:
+            names = ", ".join(mount.source for mount in container.driver_files)
+            notes.append(f"{container.words} mounts {names} of the node's driver over its own files: it keeps the old ones until its next start")
+    return tuple(notes)
 
 
 def _key_changes(wanted: Wanted, present: Present) -> list[Change]:

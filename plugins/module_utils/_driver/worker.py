@@ -14,13 +14,16 @@ import shutil
 import subprocess
 import threading
 import time
+import traceback
 import typing as t
 
+from .._apt.edge import UPDATE, install, source_files, unlocked
+from .._apt.explain import source_failures
 from .._apt.key_edge import fetch_key
 from .._apt.repository import Repository
 from .._core.errors import KproError
 from .._gpu.text import dkms_entries, loaded_driver
-from .._job.status_edge import JobStatus
+from .._job.status_edge import JobStatus, unforeseen
 from .._linux.text_file_edge import TextFile, write_text_file
 from .explain import failure
 from .fetch_edge import Package, fetch
@@ -76,6 +79,9 @@ class Worker:
             self._status.done()
         except KproError as error:
             self._status.failed(self._salvaged(error))
+        except Exception as error:  # whatever it was: the former driver is taken up again, and the waiting run is told
+            traceback.print_exc()
+            self._status.failed(self._salvaged(unforeseen(f"NVIDIA driver {self._job.version}", error)))
 
     def _salvaged(self, error: KproError) -> KproError:
         """Take up the former driver again, if that is still there; return the error with what became of it."""
@@ -132,17 +138,22 @@ class Worker:
         return any(entry.version == self._job.version for entry in dkms_entries(self._answer("dkms", "status")))
 
     def _packages(self, step: Step, place: str) -> None:
-        try:
-            self._program(step, place)
-        except KproError:
-            # The index may be older than the packages that it names.
-            self._program(dataclasses.replace(step, argv=("apt-get", "update")), place)
-            self._program(step, place)
+        """Install packages. The lists may be older than the packages that they name, and a source that fails may not be needed."""
+        began_s = time.time()
+        code, said, update = install(self._apt(step, place), step.argv, update_first=False)
+        if code and step.failure:
+            raise failure(step.failure, step.phase, said, {**self._job.facts, **self._logs(began_s), "update": update}, source_files())
+
+    def _apt(self, step: Step, place: str) -> t.Callable[[t.Sequence[str]], tuple[int, str]]:
+        return lambda argv: self._run(dataclasses.replace(step, argv=tuple(argv)), place)
 
     def _repository(self, step: Step, place: str) -> None:
         """Install exactly the wanted version from the vendor's repository, or say which versions it has."""
         version, flavour, uri = step.argv
-        self._program(dataclasses.replace(step, argv=("apt-get", "update")), place)
+        code, update = unlocked(self._apt(step, place), UPDATE)
+        others_failed = source_failures(update) and not any(each.uri.startswith(uri.rstrip("/")) for each in source_failures(update))
+        if code and not others_failed:
+            raise failure(step.failure, step.phase, update, {**self._job.facts, "repository": uri}, source_files())
         check_offered(version, offered(self._answer("apt-cache", "madison", MAIN_PACKAGE)), uri)
         pinning = next((name for name in pinning_packages(version) if self._answer("apt-cache", "madison", name)), "")
         stale = self._answer("dpkg-query", "--show", "--showformat=${db:Status-Abbrev} ${Package}\\n", "nvidia-driver-pinning-*")
@@ -170,6 +181,12 @@ class Worker:
 
     def _program(self, step: Step, place: str) -> None:
         began_s = time.time()
+        code, output = self._run(step, place)
+        if code and step.failure:
+            raise failure(step.failure, step.phase, output, {**self._job.facts, **self._logs(began_s)}, source_files())
+
+    def _run(self, step: Step, place: str) -> tuple[int, str]:
+        """Run a step's program; return its exit code and all that it said."""
         with self._clock(f"{place} {step.phase}"):
             try:
                 done = subprocess.run(
@@ -181,8 +198,7 @@ class Worker:
                 raise KproError(step.phase, f"no end after {step.timeout_s:g} s ({shlex.join(step.argv)})") from error
         output = done.stdout.decode("utf-8", "replace")
         print(output, end="", flush=True)
-        if done.returncode != 0 and step.failure:
-            raise failure(step.failure, step.phase, output, {**self._job.facts, **self._logs(began_s)})
+        return done.returncode, output
 
     @contextlib.contextmanager
     def _clock(self, text: str) -> t.Iterator[None]:

@@ -17,7 +17,7 @@ OptionValue: t.TypeAlias = bool | int | float | str | list[t.Any]
 
 OPTIONS_PLACEHOLDER = "@KPRO_OPTIONS@"
 # Set by the role's own typed variables; a second value in the free options would contradict them.
-TYPED_OPTIONS = frozenset({"model_path", "served_model_name", "host", "port", "tp_size", "api_key"})
+TYPED_OPTIONS = frozenset({"model_path", "served_model_name", "host", "port", "tp_size", "api_key", "admin_api_key"})
 
 
 def release_of(version: str) -> tuple[int, ...]:
@@ -86,6 +86,27 @@ def rung_texts(text: str, profiles: t.Sequence[t.Mapping[str, t.Any]], options: 
         lines = config_text(merged_options(options, own, version))
         texts.append(text.replace(OPTIONS_PLACEHOLDER, lines.rstrip("\n")))
     return texts
+
+
+def service_rungs(
+    text: str, profiles: t.Sequence[t.Mapping[str, t.Any]], options: t.Mapping[str, t.Any], version: str, fixed: t.Mapping[str, t.Any] | None = None
+) -> list[dict[str, t.Any]]:
+    """Return the rungs as the service takes them: name, text of the config file, options for the diagnosis, and why the plan refuses it.
+
+    :param fixed: options that the config file names by itself, such as ``tp_size``.
+    :raises KproError: as :func:`rung_texts`.
+    """
+    profiles = profiles or [{"name": "default", "options": {}}]
+    texts = rung_texts(text, profiles, options, version)
+    return [
+        {
+            "name": str(profile.get("name") or "default"),
+            "config_text": rendered,
+            "args": {**options, **profile["options"], **(fixed or {})},
+            "refused": str(profile.get("passed_over") or ""),
+        }
+        for profile, rendered in zip(profiles, texts, strict=True)
+    ]
 
 
 def _name_in(given: str, known: frozenset[str] | None, version: str) -> str:

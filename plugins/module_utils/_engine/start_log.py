@@ -44,7 +44,7 @@ PHASES = (
     _phase("graphs", r"[Cc]apture (?:\w+ )*(?:cuda|CUDA) graphs? begin|Capture cuda graph", "kernels are built, graphs captured", 1800),
     _phase("scheduler", r"max_total_num_tokens=", "scheduler starts", 300),
     _phase("warmup", r"Uvicorn running on", "first request warms the engine up", 900),
-    _phase("serving", r"The server is fired up and ready to roll", "serves", 0),
+    _phase("serving", r"The server is fired up and ready to roll", "serves", 300),
     _phase("draining", r"SIGTERM received|Gracefully exiting", "ends its requests", 300),
 )
 _ORDER = {phase.name: index for index, phase in enumerate(PHASES)}
@@ -110,11 +110,17 @@ class StartLog:
         marks = [*self.begun_s.items(), ("", now_s)]
         return {name: round(max(0.0, after - begin), 2) for (name, begin), (_next, after) in itertools.pairwise(marks)}
 
-    def hang(self, now_s: float, budgets_s: t.Mapping[str, float] | None = None) -> str:
-        """Return in words that the present phase has been silent for longer than its budget; empty if not."""
+    def hang(self, now_s: float, budgets_s: t.Mapping[str, float] | None = None, watched_s: float = 0.0) -> str:
+        """Return in words that the present phase has been silent for longer than its budget; empty if not.
+
+        :param watched_s: how long the start has been waited for. A server that serves may be silent for days, and a log may be lost: then only the
+            time counts in which it did not answer.
+        """
         budget = float((budgets_s or {}).get(self.phase, _BY_NAME[self.phase].budget_s))
-        silent = now_s - self.last_progress_s
-        if not self.begun_s or budget <= 0 or silent <= budget:
+        silent = now_s - self.last_progress_s if self.begun_s else watched_s
+        if self.phase == "serving":
+            silent = min(silent, watched_s)
+        if budget <= 0 or silent <= budget:
             return ""
         return f"no new line for {silent:.0f} s in the phase '{self.phase}' ({self.words}); {budget:.0f} s are allowed"
 

@@ -10,6 +10,7 @@ import typing as t
 from .._core.errors import KproError
 
 AUTO = "auto"
+MOST_HEADS = 1 << 20
 # Each GPU gets the same number of these.
 DIVIDED = (
     ("num_attention_heads", "attention heads"),
@@ -47,10 +48,16 @@ def tp_size(wanted: t.Any, gpus: int, config: t.Mapping[str, t.Any], *, on_cpu: 
     return int(wanted)
 
 
+def heads(config: t.Mapping[str, t.Any], key: str) -> int:
+    """Return a count of a model's config, 0 if it has none there, or no number."""
+    text = config.get("text_config")
+    found = (text if isinstance(text, dict) and text else config).get(key)
+    return found if type(found) is int and 0 < found <= MOST_HEADS else 0
+
+
 def _divides(number: int, config: t.Mapping[str, t.Any]) -> bool:
-    text = config.get("text_config") or config
-    if any(text[key] % number for key, _words in DIVIDED if text.get(key)):
+    if any(heads(config, key) % number for key, _words in DIVIDED):
         return False
-    shared = text.get("num_key_value_heads")
+    shared = heads(config, "num_key_value_heads")
     # Fewer key-value heads than GPUs are repeated, which has to come out even.
     return not shared or (shared % number == 0 if shared >= number else number % shared == 0)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -12,8 +14,11 @@ import pwd
 import subprocess
 
 from .._core.errors import KproError
+from .files import Damage
+from .files_edge import EnvironmentFiles, interpreter_folder
 from .lock import installed_from_names
-from .plan import MARKER, Environment, Present, User, Wanted
+from .plan import MARKER, Environment, Present, User, Wanted, differences, is_meant
+from .service_edge import start_was_lost
 from .source_package import KeptWheel
 from .source_worker import kept_wheel
 
@@ -35,15 +40,19 @@ class EnvironmentStore:
     def __init__(self, root: str) -> None:
         self._root = pathlib.Path(root)
 
-    def observe(self, wanted: Wanted) -> Present:
-        """Return what is there now, read from the disk and, for the environment in force, by running it once."""
+    def observe(self, wanted: Wanted, *, keep: bool = False) -> Present:
+        """Return what is there now, read from the disk and, for the environment in force, by running it once.
+
+        :param keep: whether it may be noted that files were read and found whole.
+        """
         link = pathlib.Path(wanted.link)
         target = link.resolve() if link.is_symlink() else None
         found = [self._environment(path) for path in self._folders()]
         current = next((one for one in found if target and one.path == str(target)), None)
         free_mib, free_files = self._space()
         version = self._package_version(current, wanted) if current and current.complete and current.python else ""
-        return Present(
+        damage = self._damage(current, wanted, keep=keep) if current and is_meant(current, wanted) else []
+        present = Present(
             current=current,
             others=tuple(one for one in found if one is not current),
             uv_installed=(pathlib.Path(wanted.uv_folder) / "bin/uv").is_file(),
@@ -53,7 +62,35 @@ class EnvironmentStore:
             package_version=version or "",
             link_is_foreign=link.exists() and not link.is_symlink(),
             wheel=self._wheel(wanted),
+            damage=tuple(damage),
+            python_folders=self._python_folders(),
+            interpreter=interpreter_folder(current.path, str(self._root)) if current else "",
         )
+        if not differences(present, wanted):
+            return present
+        # Only a build needs what follows.
+        files = {one.path: EnvironmentFiles(one.path, str(self._root)) for one in present.others if is_meant(one, wanted)}
+        damaged = frozenset(path for path, found in files.items() if found.damages(read_all=False)[0])
+        return dataclasses.replace(present, damaged_others=damaged, uv_installed=present.uv_installed and self._tool_is_whole(wanted))
+
+    def _damage(self, current: Environment, wanted: Wanted, *, keep: bool) -> list[Damage]:
+        files = EnvironmentFiles(current.path, str(self._root))
+        lost = bool(wanted.unit) and start_was_lost(wanted.unit, files.checked_at())
+        read_all = wanted.verify_all or lost
+        damage, touched = files.damages(read_all=read_all)
+        if keep and not damage:
+            with contextlib.suppress(OSError):
+                if touched:
+                    files.write_list()
+                elif read_all:
+                    files.note_check()
+        return damage
+
+    def _python_folders(self) -> tuple[str, ...]:
+        return tuple(sorted(path.name for path in self._root.glob("python*") if path.is_dir() and not path.is_symlink()))
+
+    def _tool_is_whole(self, wanted: Wanted) -> bool:
+        return not EnvironmentFiles(wanted.uv_folder, wanted.uv_folder).record_damages()
 
     @staticmethod
     def _wheel(wanted: Wanted) -> KeptWheel | None:

@@ -22,6 +22,9 @@ from .steps import job, unit_name
 # A unit that is stopped says so; what it runs may need a moment to end.
 UNIT = ("UMask=0022", "TimeoutStopSec=20", "TasksMax=infinity")
 
+# What a build that has just ended has answered.
+_DONE: t.Mapping[str, t.Any] = {"rebuild": False, "verify": "changed", "unit": ""}
+
 _SOURCE: dict[str, t.Any] = {
     "name": {"type": "str", "required": True},
     "version": {"type": "str", "required": True},
@@ -54,6 +57,9 @@ ARGUMENTS: dict[str, t.Any] = {
     "size_mib": {"type": "int", "default": 0},
     "files": {"type": "int", "default": 0},
     "keep": {"type": "int", "default": 1},
+    "rebuild": {"type": "bool", "default": False},
+    "verify": {"type": "str", "choices": ["changed", "all"], "default": "changed"},
+    "unit": {"type": "str", "default": "kpro-sglang.service"},
     "source_package": {"type": "dict", "options": _SOURCE},
     "poll_s": {"type": "float", "default": 10.0},
 }
@@ -62,7 +68,7 @@ ARGUMENTS: dict[str, t.Any] = {
 def wanted_from(params: t.Mapping[str, t.Any]) -> Wanted:
     """Return the environment that the options describe."""
     distribution = os.access(f"/usr/bin/python{params['python']}", os.X_OK)
-    same = ("lock", "uv_lock", "package", "package_version", "python", "index_url", "python_mirror", "offline", "size_mib", "files", "keep")
+    same = ("lock", "uv_lock", "package", "package_version", "python", "index_url", "python_mirror", "offline", "size_mib", "files", "keep", "rebuild", "unit")
     return Wanted(
         root=params["root"].rstrip("/"),
         managed=params["python_source"] == "managed" or (params["python_source"] == "auto" and not distribution),
@@ -70,6 +76,7 @@ def wanted_from(params: t.Mapping[str, t.Any]) -> Wanted:
         ca_bundle=params["ca_bundle"] if os.path.exists(params["ca_bundle"]) else "",
         user=find_user(params["user"]) if params["user"] else None,
         environment={name: str(value) for name, value in params["environment"].items()},
+        verify_all=params["verify"] == "all",
         source=_source(params["source_package"]) if params["source_package"] else None,
         **{name: params[name] for name in same},
     )
@@ -80,23 +87,25 @@ def _source(values: t.Mapping[str, t.Any]) -> SourcePackage:
     return SourcePackage(**{**values, **texts, "imports": tuple(values["imports"]), "omit": tuple(values["omit"])})
 
 
-def observe(params: t.Mapping[str, t.Any]) -> tuple[Wanted, Present, list[str]]:
+def observe(params: t.Mapping[str, t.Any], *, keep: bool = False) -> tuple[Wanted, Present, list[str]]:
     """Return what is wanted, what is there, and warnings.
 
     A package that is built from source only if asked for is not wanted where no wheel is kept and the environment in force has none.
     """
     wanted = wanted_from(params)
     store = EnvironmentStore(wanted.root)
-    present = store.observe(wanted)
+    present = store.observe(wanted, keep=keep)
     source = wanted.source
     if source is None or source.build or present.wheel or not differences(present, wanted):
         return wanted, present, []
-    return dataclasses.replace(wanted, source=None), present, [missing_wheel(source)]
+    without = dataclasses.replace(wanted, source=None)
+    return without, store.observe(without, keep=keep), [missing_wheel(source)]
 
 
-def ensure(params: t.Mapping[str, t.Any], *, apply: bool) -> dict[str, t.Any]:
+def ensure(params: t.Mapping[str, t.Any], *, apply: bool, keep: bool = False) -> dict[str, t.Any]:
     """Bring the environment to what is wanted, or say what would be done (``apply`` false).
 
+    :param keep: whether it may be noted that all files were read and found whole.
     :raises KproError: the options contradict each other, space is short, or the build failed.
     """
     builder = LongJob(unit_name(params["root"].rstrip("/")))
@@ -104,14 +113,17 @@ def ensure(params: t.Mapping[str, t.Any], *, apply: bool) -> dict[str, t.Any]:
     ended = None
     attached = apply and (builder.running() or builder.unread())
     if attached:
-        target, ours = builder.job().get("target"), _target(params)
-        if builder.running() and target != ours:
-            raise KproError(builder.unit, f"it is building {target}", "Wait for it, or stop it with systemctl stop")
-        if target == ours:
+        work = builder.job()
+        ours = work.get("key") in _keys(params)
+        if builder.running() and not ours:
+            raise KproError(builder.unit, f"it is building {work.get('target')}", "Wait for it, or stop it with systemctl stop")
+        if ours:
             ended = builder.wait(params["poll_s"])
             if not ended.finished:
                 return {**plan_result([]), "finished": False, "progress": ended.progress}
-    wanted, present, warnings = observe(params)
+            # What was asked for was just done: a new environment, every file of it read.
+            params = {**params, **_DONE}
+    wanted, present, warnings = observe(params, keep=keep or apply)
     changes = plan(present, wanted)
     result = {**plan_result(changes), "diff": [plan_result(changes)["diff"], package_diff(present, wanted)], "warnings": warnings}
     if not changes and ended:
@@ -127,16 +139,17 @@ def ensure(params: t.Mapping[str, t.Any], *, apply: bool) -> dict[str, t.Any]:
     ended = builder.wait(params["poll_s"])
     if not ended.finished:
         return {**result, "finished": False, "progress": ended.progress, "started": True}
-    wanted, present, warnings = observe(params)
+    wanted, present, warnings = observe({**params, **_DONE})
     left = plan(present, wanted)
     if left:
         raise KproError(f"environment {wanted.link}", f"after the build this is still to do: {left[0].sentence}", "Report this with the unit's journal")
     return {**result, "warnings": [*warnings, *ended.result.get("notes", [])], **outcome(present, wanted)}
 
 
-def _target(params: t.Mapping[str, t.Any]) -> str:
-    wanted, present, _warnings = observe(params)
-    return target_path(present, wanted)
+def _keys(params: t.Mapping[str, t.Any]) -> set[str]:
+    """Return the names under which the environment may be built: with the package that is built from source, and without."""
+    wanted = wanted_from(params)
+    return {wanted.key, dataclasses.replace(wanted, source=None).key}
 
 
 def outcome(present: Present, wanted: Wanted) -> dict[str, t.Any]:

@@ -12,7 +12,7 @@ import typing as t
 from .._core.errors import KproError
 
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?==(?P<version>[^\s;*]+)")
-_INFO = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._]*)-(?P<version>[^-]+)\.dist-info$")
+INFO_FOLDER = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._]*)-(?P<version>[^-]+)\.dist-info$")
 
 
 def normal_name(name: str) -> str:
@@ -54,7 +54,7 @@ def installed_from_names(entries: t.Iterable[str]) -> dict[str, str]:
     """Return version by normal name from the entries of a ``site-packages`` folder."""
     found = {}
     for entry in entries:
-        match = _INFO.match(entry)
+        match = INFO_FOLDER.match(entry)
         if match:
             found[normal_name(match["name"])] = match["version"]
     return found

@@ -10,6 +10,7 @@ import typing as t
 
 from .._core.changes import Change
 from .._core.errors import KproError
+from .files import INTERPRETER, Damage, damage_sentence
 from .lock import change_sentence, lock_key, normal_name, package_changes, parse_lock
 from .source_package import KeptWheel, SourcePackage
 
@@ -33,6 +34,8 @@ class Wanted:
     :param lock: text of the hash-locked requirements; ``uv_lock``: the same for uv itself.
     :param python: "3.11"; ``managed``: taken by uv from its own builds instead of the distribution.
     :param size_mib: space of a finished environment; ``files``: its inodes; 0: not known.
+    :param rebuild: build it anew, whatever is there; ``verify_all``: read every file of the one in force.
+    :param unit: the service that runs from it; where its last start was lost, every file is read.
     """
 
     root: str
@@ -50,6 +53,9 @@ class Wanted:
     size_mib: int = 0
     files: int = 0
     keep: int = 1
+    rebuild: bool = False
+    verify_all: bool = False
+    unit: str = ""
     user: User | None = None
     environment: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: SourcePackage | None = None
@@ -101,7 +107,14 @@ class Environment:
 
 @dataclasses.dataclass(frozen=True)
 class Present:
-    """What was found; ``wheel``: the kept wheel of the package that is built from source."""
+    """What was found.
+
+    :param wheel: the kept wheel of the package that is built from source.
+    :param damage: files of the environment in force that are not as they were built.
+    :param damaged_others: paths of kept environments that are damaged and so are of no use.
+    :param python_folders: the folders in which uv keeps interpreters below the root, by name.
+    :param interpreter: where the interpreter of the environment in force lies, if uv keeps it.
+    """
 
     current: Environment | None = None
     others: tuple[Environment, ...] = ()
@@ -112,13 +125,19 @@ class Present:
     package_version: str = ""
     link_is_foreign: bool = False
     wheel: KeptWheel | None = None
+    damage: tuple[Damage, ...] = ()
+    damaged_others: frozenset[str] = frozenset()
+    python_folders: tuple[str, ...] = ()
+    interpreter: str = ""
 
 
 def differences(present: Present, wanted: Wanted) -> list[str]:
     """Return why the environment in force is not the one wanted; empty if it is."""
     if present.current is None:
         return ["there is none"]
-    reasons = _own_differences(present.current, wanted)
+    reasons = [damage_sentence(present.damage)] if present.damage else _own_differences(present.current, wanted)
+    if not reasons and wanted.rebuild:
+        reasons.append("a new one was asked for")
     if not reasons and not present.usable:
         reasons.append(f"user {wanted.user.name if wanted.user else 'root'} cannot run {wanted.package} from it")
     if not reasons and present.package_version != wanted.package_version:
@@ -128,7 +147,9 @@ def differences(present: Present, wanted: Wanted) -> list[str]:
 
 def reusable(present: Present, wanted: Wanted) -> Environment | None:
     """Return an environment kept from before that is the one wanted, so that a roll-back is a switch of the link."""
-    return next((other for other in present.others if not _own_differences(other, wanted)), None)
+    if wanted.rebuild:
+        return None
+    return next((other for other in present.others if other.path not in present.damaged_others and not _own_differences(other, wanted)), None)
 
 
 def _own_differences(current: Environment, wanted: Wanted) -> list[str]:
@@ -256,9 +277,30 @@ def prunable(present: Present, wanted: Wanted) -> list[str]:
     if present.current is None:
         previous: list[Environment] = []
     else:
-        previous = [present.current] if present.current.complete else []
-    complete = sorted((other for other in present.others if other.complete), key=lambda other: other.built_at, reverse=True)
+        previous = [present.current] if present.current.complete and not present.damage else []
+    complete = sorted(
+        (other for other in present.others if other.complete and other.path not in present.damaged_others), key=lambda other: other.built_at, reverse=True
+    )
     kept = {environment.path for environment in (previous + complete)[: wanted.keep]}
     everything = [*([present.current] if present.current else []), *present.others]
     target = target_path(present, wanted)
     return sorted(environment.path for environment in everything if environment.path not in kept and environment.path != target)
+
+
+def is_meant(environment: Environment, wanted: Wanted) -> bool:
+    """Say whether an environment was built to be the one wanted; only then what it should hold is known."""
+    return environment.complete and environment.key == wanted.key
+
+
+def python_folder(present: Present) -> str:
+    """Return the name of the folder in which uv is to keep interpreters: another one where the one in use is damaged.
+
+    It is never mended in place: a service may run from it, and imports from it at any time.
+    """
+    now = present.interpreter.rsplit("/", 2)[-2] if present.interpreter.count("/") > 1 else "python"
+    if not any(damage.package == INTERPRETER and damage.path.startswith("/") for damage in present.damage):
+        return now
+    number = 2
+    while f"python.{number}" in present.python_folders:
+        number += 1
+    return f"python.{number}"

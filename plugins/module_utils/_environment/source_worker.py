@@ -7,27 +7,40 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import pathlib
 import shutil
+import stat
 import tarfile
 import typing as t
 import zipfile
 
 from .._core.errors import KproError
+from .._linux.held_folder_edge import HeldFolder, read_bounded
 from .lock import normal_name
 from .source_package import MANIFEST
 
 UNPACKED = ".kpro-unpacked"
+_DIGEST_BYTES = 256
+_MANIFEST_BYTES = 1 << 20
+# A source archive has some MiB, a wheel some hundred.
+_LONGEST_BYTES = 2 << 30
 CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
 def make_folders(step: t.Mapping[str, t.Any]) -> None:
     """Make the folders of a build; the service user may write in them."""
+    user = step.get("user") or {"uid": os.geteuid(), "gid": os.getegid()}
     for path in step["paths"]:
-        os.makedirs(path, exist_ok=True)
-        _give(pathlib.Path(path), step.get("user"))
+        with HeldFolder.at(os.path.dirname(path), make=True) as folder:
+            name = os.path.basename(path)
+            found = folder.status(name)
+            if found and (found.st_uid, stat.S_ISDIR(found.st_mode)) == (user["uid"], True):
+                continue
+            folder.remove(name)
+            folder.make_for(name, user["uid"], user["gid"])
 
 
 def unpack(step: t.Mapping[str, t.Any]) -> None:
@@ -36,29 +49,32 @@ def unpack(step: t.Mapping[str, t.Any]) -> None:
     :raises KproError: there is not one archive, or it can't be read.
     """
     target = pathlib.Path(step["path"])
-    archives = sorted(pathlib.Path(step["archive"]).glob("*.tar.gz"))
-    if len(archives) != 1:
-        raise KproError(step["archive"], f"{len(archives)} source archives are there, one is expected", "Remove that folder and run again")
-    digest = sha256_of(archives[0])
-    with contextlib.suppress(OSError):
-        if (target / UNPACKED).read_text() == digest:
-            return
+    with _only_one(step["archive"], ".tar.gz", "{} source archives are there, one is expected", "Remove that folder and run again") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        # The user of the service owns what was unpacked.
+        with contextlib.suppress(OSError):
+            if read_bounded(str(target / UNPACKED), _DIGEST_BYTES) == digest.encode():
+                return
+        _unpack(step, target, file, digest)
+
+
+def _unpack(step: t.Mapping[str, t.Any], target: pathlib.Path, file: io.BufferedReader, digest: str) -> None:
     part = target.with_name(f"{target.name}.part")
     for path in (part, target):
         shutil.rmtree(path, ignore_errors=True)
     try:
-        with tarfile.open(archives[0]) as archive:
+        with tarfile.open(fileobj=file) as archive:
             # Python 3.11.2 of Debian 12 has no filters yet, later versions ask for one.
             more: dict[str, t.Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
             archive.extractall(part, members=[member for member in archive if _stays_inside(member)], **more)
     except tarfile.TarError as error:
-        raise KproError(archives[0].name, str(error), "Remove the file and run again") from error
+        raise KproError(os.path.basename(file.name), str(error), "Remove the file and run again") from error
     top = next(part.iterdir())
     for name in step["omit"]:
         shutil.rmtree(top / name, ignore_errors=True)
     (top / UNPACKED).write_text(digest)
-    for path in (top, *top.rglob("*")):
-        _give(path, step.get("user"))
+    _give(top, step.get("user"))
     top.rename(target)
     part.rmdir()
 
@@ -74,17 +90,16 @@ def keep(step: t.Mapping[str, t.Any]) -> None:
 
     :raises KproError: the build left no wheel, or several.
     """
-    wheels = sorted(pathlib.Path(step["out"]).glob("*.whl"))
-    if len(wheels) != 1:
-        raise KproError(step["out"], f"the build left {len(wheels)} wheels, one is expected", "See the unit's journal")
     folder = pathlib.Path(step["folder"])
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    kept = part / wheels[0].name
-    shutil.copyfile(wheels[0], kept)
-    with kept.open("rb") as file:
-        os.fsync(file.fileno())
+    with _only_one(step["out"], ".whl", "the build left {} wheels, one is expected", "See the unit's journal") as wheel:
+        kept = part / os.path.basename(wheel.name)
+        with kept.open("wb") as file:
+            shutil.copyfileobj(wheel, file)
+            file.flush()
+            os.fsync(file.fileno())
     (part / step["manifest_name"]).write_text(json.dumps({**step["manifest"], "file": kept.name, "sha256": sha256_of(kept)}, indent=1))
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
@@ -112,9 +127,9 @@ def take(step: t.Mapping[str, t.Any]) -> None:
 def kept_wheel(folder: str) -> tuple[str, str] | None:
     """Return path and noted SHA-256 (empty: put there by hand) of the wheel in a folder of the wheelhouse; None if there is not one."""
     place = pathlib.Path(folder)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        manifest = json.loads((place / MANIFEST).read_text())
-        path = place / str(manifest["file"])
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        manifest = json.loads(read_bounded(str(place / MANIFEST), _MANIFEST_BYTES))
+        path = place / os.path.basename(str(manifest["file"]))
         return (str(path), str(manifest["sha256"])) if path.is_file() else None
     wheels = sorted(place.glob("*.whl"))
     return (str(wheels[0]), "") if len(wheels) == 1 else None
@@ -154,6 +169,34 @@ def sha256_of(path: pathlib.Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _give(path: pathlib.Path, user: t.Mapping[str, int] | None) -> None:
-    if user:
-        os.chown(path, user["uid"], user["gid"], follow_symlinks=False)
+@contextlib.contextmanager
+def _only_one(folder: str, suffix: str, words: str, remedy: str) -> t.Iterator[io.BufferedReader]:
+    """Open the only file with a suffix in a folder of the service's user.
+
+    :raises KproError: there is not one, or it is no plain file.
+    """
+    try:
+        with HeldFolder.at(folder) as held:
+            names = [name for name in held.names() if name.endswith(suffix)]
+            if len(names) != 1:
+                raise KproError(folder, words.format(len(names)), remedy)
+            descriptor = held.open_own(names[0])
+            if os.fstat(descriptor).st_size > _LONGEST_BYTES:
+                os.close(descriptor)
+                raise KproError(os.path.join(folder, names[0]), f"it is longer than {_LONGEST_BYTES >> 30} GiB", remedy)
+    except FileNotFoundError as error:
+        raise KproError(folder, words.format(0), remedy) from error
+    except OSError as error:
+        raise KproError(str(error.filename or folder), f"it cannot be read ({error.strerror})", remedy) from error
+    with open(os.path.join(folder, names[0]), "rb", opener=lambda _name, _flags: descriptor) as file:
+        yield file
+
+
+def _give(top: pathlib.Path, user: t.Mapping[str, int] | None) -> None:
+    """Give a tree of our own away, the outermost folder last: what its new owner may change is not looked at again."""
+    if not user:
+        return
+    for _folder, folders, names, descriptor in os.fwalk(top, topdown=False):
+        for name in (*names, *folders):
+            os.chown(name, user["uid"], user["gid"], dir_fd=descriptor, follow_symlinks=False)
+    os.chown(top, user["uid"], user["gid"], follow_symlinks=False)

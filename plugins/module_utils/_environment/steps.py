@@ -10,13 +10,16 @@ import hashlib
 import re
 import typing as t
 
-from .plan import MARKER, Present, Wanted, differences, prunable, reusable, target_path
+from .files import packages_of
+from .plan import MARKER, Present, Wanted, differences, prunable, python_folder, reusable, target_path
 from .source_steps import SYSTEM_PATH, Place, source_steps
 
 PHASES: t.Mapping[str, str] = {
     "uv": "install uv",
+    "clean": "drop damaged packages from the cache",
     "venv": "make the environment",
     "packages": "download and unpack packages",
+    "verify": "read all files",
     "check": "import as the service user",
     "source": "fetch and unpack the source",
     "compile": "compile",
@@ -43,12 +46,15 @@ def job(present: Present, wanted: Wanted, ambient: t.Mapping[str, str], now_s: f
     target = target_path(present, wanted)
     return {
         "unit": unit_name(wanted.root),
+        "key": wanted.key,
+        "distribution_python": "" if wanted.managed else wanted.python,
         "root": wanted.root,
         "target": target,
         "packages": len(wanted.pins),
         "size_mib": wanted.size_mib,
         "archive": f"{wanted.root}/cache/archive-v0",
-        "env": environment(wanted, ambient),
+        "env": environment(wanted, ambient, python_folder(present)),
+        "clean": [f"{wanted.uv_folder}/bin/uv", "cache", "clean"],
         "steps": steps(present, wanted, target),
         "finish": {
             "target": target,
@@ -56,11 +62,12 @@ def job(present: Present, wanted: Wanted, ambient: t.Mapping[str, str], now_s: f
             "marker_name": MARKER,
             "marker": {"key": wanted.key, "python": wanted.python, "packages": len(wanted.pins), "built_at": now_s},
             "prune": prunable(present, wanted),
+            "pythons": [f"{wanted.root}/{name}" for name in present.python_folders if name != python_folder(present)],
         },
     }
 
 
-def environment(wanted: Wanted, ambient: t.Mapping[str, str]) -> dict[str, str]:
+def environment(wanted: Wanted, ambient: t.Mapping[str, str], python: str = "python") -> dict[str, str]:
     """Return the environment variables of every step.
 
     Addresses that can hold a password travel here and never in an argument vector.
@@ -72,7 +79,7 @@ def environment(wanted: Wanted, ambient: t.Mapping[str, str]) -> dict[str, str]:
             "PATH": SYSTEM_PATH,
             "LC_ALL": "C.UTF-8",
             "UV_CACHE_DIR": f"{wanted.root}/cache",
-            "UV_PYTHON_INSTALL_DIR": f"{wanted.root}/python",
+            "UV_PYTHON_INSTALL_DIR": f"{wanted.root}/{python}",
             "UV_PYTHON_PREFERENCE": "only-managed" if wanted.managed else "only-system",
             "UV_NO_PROGRESS": "1",
             "UV_HTTP_TIMEOUT": "300",
@@ -112,7 +119,11 @@ def steps(present: Present, wanted: Wanted, target: str) -> list[dict[str, t.Any
     sync = [uv, "pip", "sync", "--python", python, "--require-hashes", "--only-binary=:all:", "--compile-bytecode", *offline, *links, f"{files}/packages.txt"]
     check = f"import importlib.metadata as m; assert m.version({wanted.package!r}) == {wanted.package_version!r}, m.version({wanted.package!r})"
     user = {"uid": wanted.user.uid, "gid": wanted.user.gid} if wanted.user else None
+    # What the environment shares with uv's cache by hard links is damaged there, too.
+    damaged = packages_of(damage for damage in present.damage if damage.shared)
+    clean = [{"phase": "clean", "argv": [uv, "cache", "clean", *damaged]}] if damaged else []
     build = [
+        *clean,
         {"phase": "venv", "argv": [uv, "venv", "--no-project", "--python", interpreter, target], "remove": [target]},
         {"phase": "packages", "argv": sync},
     ]

@@ -18,9 +18,10 @@ import io
 import os
 import pathlib
 import re
-import shutil
 import tarfile
 import typing as t
+
+from .._linux.held_folder_edge import HeldFolder, read_bounded
 
 # The buckets of uv's cache that are of use elsewhere; what is noted of a machine's interpreters is not.
 _BUCKETS = re.compile(r"(archive|wheels|simple|flat-index)-v\d+", re.ASCII)
@@ -28,6 +29,7 @@ _LINK = re.compile(r"(\.\./)+archive-v\d+/[\w-]+", re.ASCII)
 BUILT = "wheelhouse"
 _ARRIVING = ".arriving"
 _BLOCK = 1 << 20
+_RECORD_BYTES = 64 << 20
 
 
 class Refused(Exception):
@@ -50,6 +52,7 @@ class Intake:
     def __init__(self, cache: pathlib.Path, wheelhouse: pathlib.Path, told: t.Callable[[int, int], None]) -> None:
         self._cache = cache
         self._wheelhouse = wheelhouse
+        self._held = HeldFolder.at(str(cache), make=True)
         self._told = told
         self._wheel = ""
         self._digests: dict[str, str] = {}
@@ -67,7 +70,7 @@ class Intake:
                 self._member(archive, member)
             self._keep()
         finally:
-            shutil.rmtree(self._cache / _ARRIVING, ignore_errors=True)
+            self._held.remove(_ARRIVING)
 
     def _member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         path = checked_path(member)
@@ -78,21 +81,23 @@ class Intake:
         if member.isdir():
             return
         if member.issym():
-            _link(self._cache / path, member.linkname)
+            self._held.strictly(str(path.parent), make=True).make_link(path.name, member.linkname)
             return
         source = archive.extractfile(member)
         if source is None:
             raise Refused(f"{path} has no content")
-        digest = _write(self._place(path), source, member.mode)
+        digest = _write(*self._place(path), source, member.mode)
         self.size_bytes += member.size
         if wheel:
             self._digests["/".join(path.parts[2:])] = digest
         self._told(self.wheels, self.size_bytes)
 
-    def _place(self, path: pathlib.PurePosixPath) -> pathlib.Path:
-        if path.parts[0] == BUILT:
-            return self._wheelhouse.joinpath(*path.parts[1:])
-        return self._cache / _ARRIVING / path if self._wheel else self._cache / path
+    def _place(self, path: pathlib.PurePosixPath) -> tuple[HeldFolder, str]:
+        """Return the folder and the name of a file; no link that came with the stream leads anywhere."""
+        built = path.parts[0] == BUILT
+        place = path.relative_to(BUILT) if built else _ARRIVING / path if self._wheel else path
+        folder = HeldFolder.at(str(self._wheelhouse), make=True) if built else self._held
+        return folder.strictly(str(place.parent), make=True), place.name
 
     def _keep(self) -> None:
         """Give the wheel that has arrived its name."""
@@ -104,13 +109,14 @@ class Intake:
         if record is None:
             return
         # Bytes that are no text may stand in a damaged one; it is judged, not believed.
-        if problem := mismatch(record.parent.name, record.read_text(encoding="utf-8", errors="replace"), digests):
+        if problem := mismatch(record.parent.name, read_bounded(str(record), _RECORD_BYTES).decode("utf-8", "replace"), digests):
             self.damaged.append(problem)
-            shutil.rmtree(arrived)
+            self._held.remove(_ARRIVING)
             return
-        (self._cache / name).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        if not (self._cache / name).exists():
-            arrived.replace(self._cache / name)
+        bucket, wheel = name.split("/")
+        target = self._held.strictly(bucket, make=True)
+        if target.status(wheel) is None:
+            self._held.strictly(f"{_ARRIVING}/{bucket}").move(wheel, target, wheel)
             self.wheels += 1
 
 
@@ -124,7 +130,7 @@ def checked_path(member: tarfile.TarInfo) -> pathlib.PurePosixPath:
         return pathlib.PurePosixPath(BUILT)
     if path.is_absolute() or not path.parts or ".." in path.parts or not (_BUCKETS.fullmatch(path.parts[0]) or path.parts[0] == BUILT):
         raise Refused(f"{member.name} is no part of a cache of uv")
-    if not (member.isfile() or member.isdir() or (member.issym() and path.parts[0] != BUILT and _LINK.fullmatch(member.linkname))):
+    if not (member.isfile() or member.isdir() or (member.issym() and not path.parts[0].startswith(("archive-", BUILT)) and _LINK.fullmatch(member.linkname))):
         raise Refused(f"{member.name} is no file, folder or link to a wheel")
     return path
 
@@ -147,19 +153,11 @@ def mismatch(name: str, record: str, digests: t.Mapping[str, str]) -> str:
     return ""
 
 
-def _write(target: pathlib.Path, source: t.IO[bytes], mode: int) -> str:
+def _write(folder: HeldFolder, name: str, source: t.IO[bytes], mode: int) -> str:
     """Write a file and return its SHA-256 in RECORD's spelling."""
-    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     total = hashlib.sha256()
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o755 if mode & 0o100 else 0o644)
-    with os.fdopen(descriptor, "wb") as file:
+    with os.fdopen(folder.create(name, 0o755 if mode & 0o100 else 0o644), "wb") as file:
         while block := source.read(_BLOCK):
             total.update(block)
             file.write(block)
     return base64.urlsafe_b64encode(total.digest()).decode().rstrip("=")
-
-
-def _link(path: pathlib.Path, to: str) -> None:
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    if not path.is_symlink():
-        path.symlink_to(to)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import signal
 import subprocess
@@ -14,7 +13,7 @@ import time
 import typing as t
 
 from .._core.errors import KproError
-from .._job.status_edge import JobStatus
+from .._job.status_edge import JobStatus, run_worker
 from .._linux.ssh_client import ssh_argv
 from .wheel_stream_edge import Intake, Refused, unpacked
 
@@ -95,13 +94,4 @@ def stop(_number: int, _frame: t.Any) -> t.NoReturn:
 def main(folder: str) -> int:
     """Do the job in ``folder``; its status tells the outcome."""
     signal.signal(signal.SIGTERM, stop)
-    status = JobStatus(folder)
-    try:
-        outcome = carry(json.loads((pathlib.Path(folder) / "job.json").read_text()), status)
-    except KproError as error:
-        status.failed(error)
-    except OSError as error:
-        status.failed(KproError("wheels of the peer", error.strerror or str(error), "Free space, or correct the file system"))
-    else:
-        status.done(**outcome)
-    return 0
+    return run_worker(folder, carry, "wheels of the peer")

@@ -18,8 +18,11 @@ import time
 import typing as t
 
 from .._core.errors import KproError
-from .._job.status_edge import JobStatus
+from .._job.status_edge import JobStatus, run_worker
 from . import source_worker as source
+from .files import damage_sentence, packages_of
+from .files_edge import EnvironmentFiles
+from .lock import normal_name
 from .progress_edge import entries, look
 from .source_package import KILLED, after_kill, compiled_of, job_count
 from .steps import Status, progress_line
@@ -27,13 +30,8 @@ from .steps import Status, progress_line
 TAIL_LINES = 30
 LAST_LINES = 7  # of a failed program, in the message; all that is kept stands in the details
 TICK_S = 1.0
+MOST_DROPPED = 20  # packages; a cache with more damage is not mended one by one
 ERROR = re.compile(r"\b(fatal )?error ?:|^FAILED:")
-ACTS: t.Mapping[str, t.Callable[[t.Mapping[str, t.Any]], None]] = {
-    "folders": source.make_folders,
-    "unpack": source.unpack,
-    "keep": source.keep,
-    "take": source.take,
-}
 
 
 class StepFailed(Exception):
@@ -42,6 +40,18 @@ class StepFailed(Exception):
     def __init__(self, *lines: str) -> None:
         super().__init__(" ".join(lines))
         self.lines = lines
+
+
+class Damaged(StepFailed):
+    """Packages are not what their records say.
+
+    :attr:`packages` are their names, :attr:`contents` the hashes of what was found, by path.
+    """
+
+    def __init__(self, packages: t.Sequence[str], *lines: str, contents: t.Mapping[str, str] | None = None) -> None:
+        super().__init__(*lines)
+        self.packages = packages
+        self.contents = contents or {}
 
 
 class Worker:
@@ -60,23 +70,54 @@ class Worker:
         :raises KproError: a step failed; the environment in force is as it was.
         """
         try:
-            for step in self._job["steps"]:
-                self._step(step)
+            self._steps()
             self._begin("switch")
             self._finish(self._job["finish"])
         except (StepFailed, OSError) as error:
             lines = error.lines if isinstance(error, StepFailed) else (f"{type(error).__name__}: {error}",)
             told = [line.strip() for line in lines if line.strip()]
-            raise KproError(
-                f"environment {self._job['target']}",
-                f"{self._now.phase} failed: {' '.join(told[-LAST_LINES:])}",
-                f"The environment in force was not touched. See journalctl -u {self._job['unit']}",
-                output=told,
-            ) from error
+            remedy = f"The environment in force was not touched. See journalctl -u {self._job['unit']}"
+            if damaged := damaged_distribution(str(self._job.get("distribution_python", ""))):
+                told += [f"(dpkg --verify: {', '.join(damaged[:3])} changed)"]
+                packages = " ".join(python_packages(self._job["distribution_python"]))
+                remedy = f"Mend the distribution's Python (apt-get install --reinstall {packages}), then run again. {remedy}"
+            raise KproError(f"environment {self._job['target']}", f"{self._now.phase} failed: {' '.join(told[-LAST_LINES:])}", remedy, output=told) from error
 
-    def _step(self, step: t.Mapping[str, t.Any]) -> None:
+    def _steps(self) -> None:
+        """Do the steps; packages that come damaged out of uv's cache are dropped there and fetched again, each once."""
+        steps = self._job["steps"]
+        first = next((number for number, step in enumerate(steps) if step["phase"] == "venv"), None)
+        dropped: set[str] = set()
+        contents: dict[str, str] = {}
+        start = 0
+        while True:
+            try:
+                for step in steps[start:]:
+                    # A file that comes twice with the same content is what the locked wheel holds, whatever its record says.
+                    self._step(step, contents)
+                return
+            except Damaged as error:
+                if first is None or set(error.packages) <= dropped or len(dropped) > MOST_DROPPED or not self._job.get("clean"):
+                    raise
+                told = " ".join(error.lines)
+                print(f"not as locked, fetch again: {told}", flush=True)
+                self.notes.append(f"What uv's cache held of {', '.join(error.packages)} was not as locked, and was fetched again ({told})")
+                self._step({"phase": "clean", "argv": [*self._job["clean"], *error.packages]})
+                dropped |= set(error.packages)
+                contents |= error.contents
+                start = first
+
+    def _step(self, step: t.Mapping[str, t.Any], accepted: t.Mapping[str, str] | None = None) -> None:
         for path in step.get("remove", []):
             self._remove(path)
+        if step["phase"] == "check":
+            # Before anybody imports from it: bytes out of a damaged cache must not be taken for a fault of the package.
+            self._begin("verify")
+            try:
+                verify(self._job["target"], self._job["root"], accepted or {})
+            except Damaged:
+                _discard(step)
+                raise
         self._begin(step["phase"])
         if step.get("kind"):
             try:
@@ -142,8 +183,9 @@ class Worker:
                 if compiled := compiled_of(line):
                     self._now = self._now.with_compiled(*compiled)
         if child.returncode:
-            for path in step.get("discard", []):
-                pathlib.Path(path).unlink(missing_ok=True)
+            _discard(step)
+            if step["phase"] == "packages" and (named := _not_installable(tail)):
+                raise Damaged(named, *tail[-LAST_LINES:])
             # A builder says a page of its own after the compiler's one line that tells the cause.
             first = [line for line in errors[:2] if line not in tail[-LAST_LINES:]]
             raise StepFailed(
@@ -187,8 +229,77 @@ class Worker:
             if not in_use(old):
                 print(f"remove {old}", flush=True)
                 self._remove(old)
+        self._retire(finish)
         if finish["prune"]:
             drop_unlinked(pathlib.Path(self._job["archive"]))
+
+    def _retire(self, finish: t.Mapping[str, t.Any]) -> None:
+        """Remove interpreters from which no environment and no process runs any more."""
+        envs = pathlib.Path(self._job["root"], "envs")
+        used = {os.path.realpath(path / "bin/python") for path in (envs.iterdir() if envs.is_dir() else ())}
+        for folder in finish.get("pythons", []):
+            inside = f"{os.path.realpath(folder)}/"
+            if not any(path.startswith(inside) for path in used) and not in_use(folder):
+                print(f"remove {folder}", flush=True)
+                self._remove(folder)
+
+
+def _discard(step: t.Mapping[str, t.Any]) -> None:
+    for path in step.get("discard", []):
+        pathlib.Path(path).unlink(missing_ok=True)
+
+
+def _not_installable(lines: t.Sequence[str]) -> list[str]:
+    """Return the packages that uv could fetch or had, and could not install: what it keeps of them is damaged."""
+    text = "\n".join(lines)
+    return sorted({normal_name(name) for name in re.findall(r"Failed to (?:install|unpack)[^\n]*\((?P<name>[A-Za-z0-9._-]+)==[^)]*\)", text)})
+
+
+def verify(target: str, root: str, accepted: t.Mapping[str, str]) -> None:
+    """Read every file of a new environment against the packages' records, and list them all for later looks.
+
+    :param accepted: hashes of contents that may differ from the record, by path.
+    :raises Damaged: one is not what its package says.
+    """
+    files = EnvironmentFiles(target, root)
+    damages = [damage for damage in files.record_damages() if not damage.digest or accepted.get(damage.path) != damage.digest]
+    if damages:
+        raise Damaged(packages_of(damages), damage_sentence(damages), contents={damage.path: damage.digest for damage in damages})
+    files.write_list()
+
+
+ACTS: t.Mapping[str, t.Callable[[t.Mapping[str, t.Any]], None]] = {
+    "folders": source.make_folders,
+    "unpack": source.unpack,
+    "keep": source.keep,
+    "take": source.take,
+}
+
+
+def damaged_distribution(version: str) -> list[str]:
+    """Return the files of the distribution's Python that are not as their packages have them; nothing where dpkg can't say."""
+    if not version:
+        return []
+    try:
+        done = subprocess.run(
+            ["dpkg", "--verify", *python_packages(version)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=dict(os.environ),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    # Marks of the checks, a "c" for a file of settings, the path; documentation is often left out of containers.
+    rows = [line.split() for line in done.stdout.splitlines()]
+    return [row[-1] for row in rows if len(row) == 2 and not row[-1].startswith("/usr/share/")]
+
+
+def python_packages(version: str) -> list[str]:
+    """Return the distribution's packages of a Python version."""
+    return [f"python{version}-minimal", f"libpython{version}-minimal", f"libpython{version}-stdlib"]
 
 
 def drop_unlinked(archive: pathlib.Path) -> None:
@@ -221,13 +332,11 @@ def stop(_number: int, _frame: t.Any) -> t.NoReturn:
 def main(folder: str) -> int:
     """Do the job in ``folder``; its status tells the outcome."""
     signal.signal(signal.SIGTERM, stop)
-    status = JobStatus(folder)
-    worker = Worker(json.loads((pathlib.Path(folder) / "job.json").read_text()), status)
-    try:
+
+    def work(job: dict[str, t.Any], status: JobStatus) -> t.Mapping[str, t.Any]:
+        worker = Worker(job, status)
         with worker.telling():
             worker.run()
-    except KproError as error:
-        status.failed(error)
-    else:
-        status.done(notes=worker.notes)
-    return 0
+        return {"notes": worker.notes}
+
+    return run_worker(folder, work, "environment")

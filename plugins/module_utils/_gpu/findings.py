@@ -9,8 +9,9 @@ import dataclasses
 import re
 import typing as t
 
+from .claims import slot_of
 from .model import CONTROL_MINOR, NVIDIA_MAJOR, DeviceNode, Gpu, NvmlReport, PciGpu
-from .text import DkmsEntry, DriverVersion, version_key
+from .text import DkmsEntry, DriverVersion, bus_id, version_key
 
 # Xid numbers after which a GPU needs a reset, a reboot or a person; the others mean that a program failed.
 CRITICAL_XIDS = frozenset({48, 61, 62, 64, 69, 74, 79, 95, 109, 119, 120, 154})
@@ -89,6 +90,44 @@ def binding_findings(gpus: t.Iterable[PciGpu]) -> list[Finding]:
             reason = f"it would be taken away when a VM starts{vm_words(gpu)}"
             found.append(Finding("claimed_by_vm", "error", what, reason, "Remove it from the VM's hostpci"))
     return found
+
+
+def unstarted_findings(cards: t.Iterable[PciGpu], gpus: t.Iterable[Gpu], loaded: DriverVersion | None, messages: str | None) -> list[Finding]:
+    """Return the cards on the bus that the loaded driver does not work with, with the kernel's words.
+
+    :param gpus: those that the driver lists.
+    :param messages: the kernel's about NVIDIA, None where its log is not visible.
+    """
+    if loaded is None:
+        return []
+    listed = {bus_id(gpu.bus_id) for gpu in gpus if gpu.uuid and gpu.bus_id}
+    found = []
+    for card in cards:
+        if card.driver not in (None, "nvidia") or card.vms or bus_id(card.bus_id) in listed:
+            continue
+        words = [words for address, words in _refusals(messages or "") if slot_of(address) == slot_of(card.bus_id)]
+        told = f"the kernel says '{words[-1]}'" if words else "the kernel log does not say why" if messages is not None else "the kernel log is not visible"
+        # A card for a screen that the driver is too new for is nobody's loss.
+        level: t.Literal["error", "warning"] = "warning" if any(re.search(r"not supported|legacy", text) for text in words) else "error"
+        reason = f"it is on the PCI bus, and driver {loaded.version} does not work with it: {told}"
+        found.append(
+            Finding("gpu_not_started", level, f"GPU {card.bus_id}", reason, "Look at lspci -vv and the kernel log; power the node off and on, or reseat it")
+        )
+    return found
+
+
+def _refusals(messages: str) -> t.Iterator[tuple[str, str]]:
+    """Return the address and the words of each kernel message in which the driver gives a card up."""
+    for line in messages.splitlines():
+        words = re.search(r"NVRM: (.*)", line)
+        address = re.search(r"\b(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", line, re.IGNORECASE)
+        if (
+            words
+            and address
+            and "Xid" not in line
+            and re.search(r"fail|invalid|not supported|legacy|unable|can't|cannot|error|fallen off", line, re.IGNORECASE)
+        ):
+            yield address[0], words[1].strip()
 
 
 def vm_words(gpu: PciGpu) -> str:

@@ -16,6 +16,8 @@ from .._core.errors import KproError
 from .._linux.command_edge import Command, CommandResult
 from .._linux.cpu_level import cpu_level
 from .blockers import Setting, settings
+from .claims import KINDS, Guest, pci_mappings, read_guest, slot_of
+from .guest_files_edge import guest_files, read_included, read_regular
 from .model import DeviceNode, Gpu, GpuContainer, PciGpu
 from .secure_boot import SecureBoot, certificate_of, enrolled_of, pending_of, state_of
 from .text import (
@@ -26,14 +28,10 @@ from .text import (
     character_majors,
     dkms_entries,
     gpu_information,
-    guest_name,
-    hostpci_addresses,
     library_version,
     loaded_driver,
     loaded_modules,
     module_driver,
-    passed_nodes,
-    pci_mappings,
     pve_version,
 )
 
@@ -107,29 +105,30 @@ class GpuHost:
 
     def pci(self) -> tuple[PciGpu, ...]:
         """Return NVIDIA's display and compute controllers on the PCI bus."""
-        found, claims = [], self._claims()
+        found, guests = [], self.guests("qemu-server")
         for place in sorted((self._root / "sys/bus/pci/devices").glob("*")):
+            if (place / "physfn").is_symlink():
+                continue  # a part of a card, for use in VMs
             if _read(place / "vendor").strip() == _NVIDIA_VENDOR and _read(place / "class").strip().startswith(_DISPLAY_CLASSES):
                 driver = place / "driver"
                 name = os.path.basename(os.readlink(driver)) if driver.is_symlink() else None
-                vms = {vm: title for vm, (title, addresses) in claims.items() if any(place.name.startswith(address) for address in addresses)}
-                found.append(PciGpu(place.name, _read(place / "device").strip(), name, tuple(vms), tuple(vms.values())))
+                vms = [guest for guest in guests if any(claim.kind == "slot" and claim.value == slot_of(place.name) for claim in guest.claims)]
+                card = PciGpu(place.name, _read(place / "device").strip(), name, tuple(vm.vmid for vm in vms), tuple(vm.name for vm in vms))
+                found.append(card)
         return tuple(found)
 
-    def _claims(self) -> dict[int, tuple[str, tuple[str, ...]]]:
-        """Return name and passed PCI addresses of this node's VMs."""
-        mappings = pci_mappings(self._text("etc/pve/mapping/pci.cfg"), os.uname().nodename)
-        return {vmid: (guest_name(text), hostpci_addresses(text, mappings)) for vmid, text in self._guest_files("qemu-server").items()}
+    def guests(self, kind: str) -> tuple[Guest, ...]:
+        """Return this node's VMs (``qemu-server``) or containers (``lxc``) with their claims on GPUs."""
+        node = os.uname().nodename.split(".")[0]
+        mappings = pci_mappings(read_regular(self._root / "etc/pve/mapping/pci.cfg"), node)
+        texts = guest_files(self._root, kind)
+        return tuple(read_guest(vmid, KINDS[kind], text, mappings, lambda path: read_included(self._root, path)) for vmid, text in texts.items())
 
     def gpu_containers(self) -> tuple[GpuContainer, ...]:
-        """Return this node's containers that have NVIDIA device nodes, and whether they run."""
+        """Return this node's containers that work with the node's driver or have files of it, and whether they run."""
         active = active_containers(self._text("proc/net/unix"))
-        texts = self._guest_files("lxc")
-        return tuple(GpuContainer(vmid, guest_name(text), passed_nodes(text), vmid in active) for vmid, text in texts.items() if passed_nodes(text))
-
-    def _guest_files(self, kind: str) -> dict[int, str]:
-        folder = self._root / "etc/pve" / kind
-        return {int(path.stem): _read(path) for path in sorted(folder.glob("*.conf")) if path.stem.isdigit()}
+        users = [guest for guest in self.guests("lxc") if guest.uses_driver or guest.driver_files]
+        return tuple(GpuContainer(guest.vmid, guest.name, guest.nodes, guest.vmid in active, guest.driver_files, guest.uses_driver) for guest in users)
 
     def settings(self) -> tuple[Setting, ...]:
         """Return what modprobe's files and the kernel command line say about the driver and vfio-pci."""

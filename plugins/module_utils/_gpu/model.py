@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from .raw_lines import MountLine
+
 MIB = 1024 * 1024
 NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
@@ -90,12 +92,14 @@ class PciGpu:
 
 @dataclasses.dataclass(frozen=True)
 class GpuContainer:
-    """A container of the node whose configuration passes NVIDIA device nodes."""
+    """A container of the node that works with the node's driver, or has files of it over its own."""
 
     vmid: int
     name: str
     nodes: tuple[str, ...]
     running: bool
+    driver_files: tuple[MountLine, ...] = ()
+    has_gpus: bool = True
 
     @property
     def words(self) -> str:

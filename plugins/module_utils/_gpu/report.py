@@ -18,6 +18,7 @@ from .findings import (
     leftover_findings,
     node_findings,
     nvml_findings,
+    unstarted_findings,
     version_findings,
     xid_events,
     xid_findings,
@@ -115,12 +116,18 @@ def _findings(seen: Seen, gpus: t.Sequence[Gpu]) -> list[Finding]:
         *nvml_findings(seen.report, versions.loaded, 0 if seen.in_container else len(seen.known)),
         *version_findings(versions, seen.place),
         *binding_findings(seen.pci),
+        *(unstarted_findings(seen.pci, gpus, versions.loaded, seen.messages) if _tells_all(seen) else []),
         *blocker_findings(seen.settings, seen.pci),
         *kernel_findings(seen.kernels, seen.host.kernel, seen.dkms, disk),
         *leftover_findings(seen.dkms, {version for version in (disk, versions.loaded.version if versions.loaded else None) if version}),
         *boot_findings(seen.modules, seen.at_boot),
         *(node_findings(seen.nodes, seen.majors, gpus, seen.place) if versions.loaded else []),
     ]
+
+
+def _tells_all(seen: Seen) -> bool:
+    """Say whether each GPU that the driver works with is known: a container sees all cards on the bus, and /proc shows idle ones without UUID."""
+    return not seen.in_container and seen.report.source != "none" and not seen.report.error
 
 
 def _driver(seen: Seen) -> dict[str, t.Any]:

@@ -95,58 +95,9 @@ def bus_id(text: str) -> str:
     return f"{int(found[1] or '0', 16):04x}:{found[2]}:{found[3]}.{found[4]}"
 
 
-def hostpci_addresses(config: str, mappings: t.Mapping[str, t.Sequence[str]] | None = None) -> tuple[str, ...]:
-    """Return the PCI addresses that a VM's configuration passes through, as ``0000:41:00`` (all functions) or ``0000:41:00.0``.
-
-    Snapshots, which follow in sections of their own, don't count.
-
-    :param mappings: addresses by the name of their resource mapping.
-    """
-    found: list[str] = []
-    for value in re.findall(r"^hostpci\d+:\s*(.+)$", _current(config), re.MULTILINE):
-        parts = dict(part.partition("=")[::2] if "=" in part else ("host", part) for part in value.strip().split(","))
-        found += filter(None, parts.get("host", "").split(";"))
-        found += (mappings or {}).get(parts.get("mapping", ""), ())
-    return tuple(_with_domain(address) for address in found)
-
-
-def pci_mappings(text: str, node: str) -> dict[str, tuple[str, ...]]:
-    """Return a node's PCI addresses by the name of their resource mapping (``/etc/pve/mapping/pci.cfg``)."""
-    found = {}
-    for section in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
-        name, _unused, body = section.partition("\n")
-        maps = [dict(part.partition("=")[::2] for part in value.split(",")) for value in re.findall(r"^\s+map\s+(.+)$", body, re.MULTILINE)]
-        paths = [path for row in maps if row.get("node") == node for path in row.get("path", "").split(";") if path]
-        if paths:
-            found[name.strip()] = tuple(_with_domain(path) for path in paths)
-    return found
-
-
-def guest_name(config: str) -> str:
-    """Return the name in a VM's configuration or the host name in a container's, empty if there is none."""
-    found = re.search(r"^(?:name|hostname):\s*(\S+)", _current(config), re.MULTILINE)
-    return found[1] if found else ""
-
-
-def passed_nodes(config: str) -> tuple[str, ...]:
-    """Return the NVIDIA device nodes that a container's configuration passes, by ``dev[n]`` or by bind mounts of older manuals."""
-    current = _current(config)
-    found = re.findall(r"^dev\d+:\s*(?:path=)?(/dev/nvidia[\w-]*)", current, re.MULTILINE)
-    found += re.findall(r"^lxc\.mount\.entry[:=]\s*(/dev/nvidia[\w-]*)\s", current, re.MULTILINE)
-    return tuple(dict.fromkeys(found))
-
-
 def active_containers(unix_sockets: str) -> frozenset[int]:
     """Return the containers whose LXC monitor listens, in ``/proc/net/unix``; Proxmox asks the same way."""
     return frozenset(int(vmid) for vmid in re.findall(r"@/var/lib/lxc/(\d+)/command$", unix_sockets, re.MULTILINE))
-
-
-def _current(config: str) -> str:
-    return re.split(r"^\[", config, maxsplit=1, flags=re.MULTILINE)[0]
-
-
-def _with_domain(address: str) -> str:
-    return (address if address.count(":") == 2 else f"0000:{address}").lower()
 
 
 def checksum_of(text: str, file_name: str) -> str | None:

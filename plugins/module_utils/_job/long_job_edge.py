@@ -24,18 +24,22 @@ import zipfile
 
 from .._core.errors import KproError
 from .._linux.command_edge import Command
+from .._linux.held_folder_edge import read_bounded
 from .._linux.systemd_edge import Systemd
+from .end import silent_end
 from .status_edge import JobStatus
 
 PACKAGE = "ansible_collections.kpro.llm.plugins.module_utils"
 RUN_DIRECTORY = "/run/kpro-llm"
 JOB_NAME = "job.json"
+JOB_BYTES = 64 << 20
 # An end is reported once, to the call that was waiting; one that nobody took belongs to an earlier run.
 STALE_END_S = 60.0
 LOOK_S = 0.2
 # A worker that has told its end is gone in a moment.
 GOES_S = 30.0
 ASK_SYSTEMD_S = 2.0
+KEPT_LINES = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +75,8 @@ class LongJob:
     def job(self) -> dict[str, t.Any]:
         """Return what the running job, or the last one since the boot, was told to do; empty if there was none."""
         try:
-            with open(os.path.join(self.folder, JOB_NAME), encoding="utf-8") as file:
-                return dict(json.load(file))
-        except (OSError, ValueError):
+            return dict(json.loads(read_bounded(os.path.abspath(os.path.join(self.folder, JOB_NAME)), JOB_BYTES)))
+        except (OSError, ValueError, RecursionError):
             return {}
 
     def start(self, entry: types.ModuleType, job: t.Mapping[str, t.Any], description: str, properties: t.Sequence[str] = ()) -> None:
@@ -106,7 +109,7 @@ class LongJob:
     def wait(self, poll_s: float) -> JobAnswer:
         """Wait for the end of the job, ``poll_s`` at most.
 
-        :raises KproError: the job's own failure, or that it ended without a word.
+        :raises KproError: the job's own failure, or that it ended without a word, with what systemd and the journal know.
         """
         until, ask = time.monotonic() + poll_s, 0.0
         while True:
@@ -139,12 +142,11 @@ class LongJob:
 
     def _silent_end(self) -> KproError:
         state = self._systemd.state()
+        found = self._status.read() or {}
         self._status.clear()
-        return KproError(
-            f"unit {self.unit}",
-            f"it ended without a result ({state.exit_words or state.result or 'it is gone'})",
-            f"Run again: what has arrived is kept. See journalctl -u {self.unit} there",
-        )
+        # systemd forgets an instance of the unit that ended well or was cleaned away; the journal does not.
+        lines = [line.text for line in self._systemd.journal(state.invocation_id, KEPT_LINES)] if state.invocation_id else self._systemd.last_lines(KEPT_LINES)
+        return silent_end(self.unit, state, lines, str(found.get("progress", "")))
 
 
 def worker_archive(entry: types.ModuleType) -> bytes:

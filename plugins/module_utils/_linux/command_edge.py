@@ -36,6 +36,11 @@ class Command:
     def __init__(self, env: t.Mapping[str, str] | None = None) -> None:
         self._env = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C", **(env or {})}
 
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of its programs."""
+        return dict(self._env)
+
     def run(
         self,
         argv: t.Sequence[str],

@@ -128,6 +128,15 @@ class Systemd:
         answer = self._command.run([*_journal_argv(invocation_id), "--no-pager", f"--lines={lines}"])
         return [line for line in map(journal_line, answer.stdout.splitlines()) if line is not None]
 
+    def last_lines(self, lines: int) -> list[str]:
+        """Return the last messages of the unit since the boot, whichever start they are of."""
+        argv = ["journalctl", "--output=json", "--all", f"--unit={self.unit}", "--boot", "--no-pager", f"--lines={lines}"]
+        try:
+            answer = self._command.run(argv)
+        except KproError:
+            return []
+        return [line.text for line in map(journal_line, answer.stdout.splitlines()) if line is not None]
+
     def _read(self, name: str) -> str:
         try:
             with open(f"{self._proc}/{name}", encoding="utf-8", errors="replace") as file:

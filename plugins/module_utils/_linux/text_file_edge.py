@@ -10,9 +10,9 @@ import grp
 import os
 import pwd
 import stat
-import tempfile
 
 from .._core.errors import KproError
+from .held_folder_edge import SMALL_BYTES, HeldFolder, Refused, open_regular, read_descriptor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,19 +26,25 @@ class TextFile:
     group: str
 
 
-def read_text_file(path: str) -> TextFile | None:
+def read_text_file(path: str, limit_bytes: int = SMALL_BYTES) -> TextFile | None:
     """Return the file, or None if there is none.
 
-    :raises KproError: if something else is in its place or it cannot be read.
+    :raises KproError: if something else is in its place, it is longer than the limit, or it cannot be read.
     """
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            status = os.fstat(file.fileno())
-            return TextFile(path, file.read(), stat.S_IMODE(status.st_mode), _user_name(status.st_uid), _group_name(status.st_gid))
+        descriptor = open_regular(os.path.abspath(path))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise KproError(path, f"it cannot be read ({error.strerror})") from error
+    try:
+        status = os.fstat(descriptor)
+        text = read_descriptor(descriptor, path, limit_bytes).decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise KproError(path, f"it cannot be read ({error.strerror})") from error
+    finally:
+        os.close(descriptor)
+    return TextFile(path, text, stat.S_IMODE(status.st_mode), _user_name(status.st_uid), _group_name(status.st_gid))
 
 
 def write_text_file(file: TextFile) -> None:
@@ -46,30 +52,30 @@ def write_text_file(file: TextFile) -> None:
 
     :raises KproError: if owner or group is unknown or the file system refuses.
     """
-    uid, gid = user_id(file.owner), group_id(file.group)
-    folder = os.path.dirname(file.path)
+    owner = user_id(file.owner), group_id(file.group)
+    data = file.text.encode("utf-8", "surrogateescape")
     try:
-        os.makedirs(folder, mode=0o755, exist_ok=True)
-        descriptor, draft = tempfile.mkstemp(prefix=".kpro-", dir=folder)
+        with HeldFolder.at(os.path.dirname(os.path.abspath(file.path)), make=True) as folder:
+            folder.write(os.path.basename(file.path), data, file.mode, owner)
     except OSError as error:
-        raise KproError(file.path, f"it cannot be written ({error.strerror})") from error
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="") as out:
-            out.write(file.text)
-            out.flush()
-            os.fchown(out.fileno(), uid, gid)
-            os.fchmod(out.fileno(), file.mode)
-            os.fsync(out.fileno())
-        os.replace(draft, file.path)
-    except OSError as error:
-        os.unlink(draft)
-        raise KproError(file.path, f"it cannot be written ({error.strerror})") from error
+        raise KproError(_told_path(error, file.path), f"it cannot be written ({error.strerror})") from error
 
 
 def set_owner_and_mode(file: TextFile) -> None:
-    """Give a file that is there the owner, group and mode of ``file``."""
-    os.chown(file.path, user_id(file.owner), group_id(file.group))
-    os.chmod(file.path, file.mode)
+    """Give a file that is there the owner, group and mode of ``file``.
+
+    :raises KproError: if owner or group is unknown, or the file is not one that only root can have put there.
+    """
+    ids = user_id(file.owner), group_id(file.group)
+    try:
+        with HeldFolder.at(os.path.dirname(os.path.abspath(file.path))) as folder:
+            folder.set_owner_and_mode(os.path.basename(file.path), *ids, file.mode)
+    except OSError as error:
+        raise KproError(_told_path(error, file.path), f"its owner and mode cannot be set ({error.strerror})") from error
+
+
+def _told_path(error: OSError, path: str) -> str:
+    return str(error.filename) if isinstance(error, Refused) else path
 
 
 def user_id(name: str) -> int:

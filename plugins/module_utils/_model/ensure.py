@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
@@ -20,18 +19,20 @@ from .._core.errors import KproError
 from .._job.long_job_edge import LongJob
 from . import hub_protocol as protocol
 from . import manifest as manifests
-from . import safetensors, worker
 from . import store_edge as store
-from .hub_edge import Hub, HubAccess, Interrupted
+from . import worker
+from .hub_edge import Closed, Hub, HubAccess, Interrupted
 from .hub_protocol import RemoteFile
 from .plan import Present, check_space, files_to_check, plan_changes
+from .reader_edge import ModelReader, NotHere, Selection, known_files
 from .sources_edge import Source, manifest_of, part_of, source_of
 from .transfer_edge import TransferSettings
 from .worker import Job
 
 MIB = 1 << 20
 ASKS = 4
-CONFIG_NAME = "config.json"
+# A hub that is slow each time is not asked again and again.
+LONGEST_ASKING_S = 120.0
 
 T = t.TypeVar("T")
 
@@ -95,6 +96,7 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     protocol.check_repository(options.repository)
     if done := _unchanged(options):
         return done
+    store.check_mount(options.store)
     job = options.job()
     ended = None
     if apply and (job.unread() or job.running()):
@@ -106,11 +108,11 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     snapshot = store.Snapshot(options.store, options.repository, commit)
     # The worker has just read what had to be read: asking for all again would never end.
     verify_all = options.verify == "all" and not ended
-    files, found = _observe(options, hub, snapshot, verify_all=verify_all)
+    files, selection, found = _observe(options, hub, snapshot)
     changes = plan_changes(f"{options.repository}@{commit}", snapshot.path, found, verify_all=verify_all)
     if ended and not changes:
-        return {**_result(options, snapshot, found), **plan_result(_fetched(ended.result)), **_origins(ended.result), "finished": True}
-    result = {**_result(options, snapshot, found), **plan_result(changes), "finished": True}
+        return {**_result(options, snapshot, selection), **plan_result(_fetched(ended.result)), **_origins(ended.result), "finished": True}
+    result = {**_result(options, snapshot, selection), **plan_result(changes), "finished": True}
     if not changes and not files_to_check(found, verify_all=verify_all):
         return result
     check_space(options.store, found, options.reserve_mib * MIB)
@@ -121,7 +123,7 @@ def ensure(options: ModelOptions, *, apply: bool) -> dict[str, t.Any]:
     ended = job.wait(options.poll_s)
     if not ended.finished:
         return {**result, "finished": False, "progress": ended.progress}
-    _files_again, after = _observe(options, hub, snapshot, verify_all=False)
+    _files_again, _selection, after = _observe(options, hub, snapshot)
     if not manifests.complete(after.states):
         raise KproError(snapshot.path, "it is not complete although the download ended well", "Run again with --check --diff to see what differs")
     result = {**result, **_origins(ended.result)}
@@ -141,12 +143,17 @@ def _unchanged(options: ModelOptions) -> dict[str, t.Any] | None:
         return None
     snapshot = store.Snapshot(options.store, options.repository, options.revision)
     manifest = snapshot.manifest()
-    selected = manifests.select(manifest.files, options.include, options.exclude) if manifest else []
-    if not manifest or not selected:
+    if not manifest:
         return None
-    present = store.stats(snapshot.path, [file.path for file in selected])
-    found = Present(tuple(manifests.states(selected, present, manifest.checked)), {}, {}, 0, None)
-    return {**_result(options, snapshot, found), **plan_result([]), "finished": True} if manifests.complete(found.states) else None
+    try:
+        selection = ModelReader(snapshot, manifest.files, manifest, None).selection(options.include, options.exclude)
+    except NotHere:
+        return None
+    if not selection.files:
+        return None
+    present = store.stats(snapshot.path, [file.path for file in selection.files])
+    states = manifests.states(selection.files, present, manifest.checked)
+    return {**_result(options, snapshot, selection), **plan_result([]), "finished": True} if manifests.complete(states) else None
 
 
 def resolve(options: ModelOptions) -> dict[str, t.Any]:
@@ -169,25 +176,12 @@ def describe(options: ModelOptions) -> dict[str, t.Any]:
     hub = Hub(options.access(), options.repository)
     commit = _commit(options, hub)
     snapshot = store.Snapshot(options.store, options.repository, commit)
-    manifest = snapshot.manifest()
-    files = manifest.files if manifest else _files(options, hub, snapshot)
-    selected = manifests.select(files, options.include, options.exclude)
-    present = store.stats(snapshot.path, [file.path for file in selected])
-    here = {file.path for file in selected if manifest and present.get(file.path) == manifest.checked.get(file.path)} & present.keys()
-
-    def read(file: RemoteFile, start: int, end: int) -> bytes:
-        if file.path in here:
-            return store.read_part(os.path.join(snapshot.path, file.path), start, end)
-        return _part(options, hub, snapshot, file, start, end)
-
-    config = next((file for file in files if file.path == CONFIG_NAME), None)
-    if config is None:
-        raise KproError(f"model {options.repository}", f"it has no {CONFIG_NAME}", "Check hf_model__repository: is it a model for this engine?")
-    shards = [file for file in selected if file.path.endswith(".safetensors")]
-    with concurrent.futures.ThreadPoolExecutor(max(1, options.connections)) as pool:
-        headers = list(pool.map(lambda file: _header(file, read), shards))
-    shapes = {"config": json.loads(read(config, 0, config.size_bytes)), "weights": safetensors.summed(headers).to_dict()}
-    return {**shapes, **_amounts(options, snapshot, selected)}
+    _files_of_commit, reader = _reader(options, hub, snapshot)
+    config = reader.config()
+    selection = reader.selection(options.include, options.exclude)
+    selection.engine.check(f"model {options.repository}")
+    weights = reader.weights(selection.engine.weights, options.connections)
+    return {"config": config, "weights": weights, "left_out": selection.left_out(), **_amounts(options, snapshot, selection.files)}
 
 
 def describe_as(options: ModelOptions, known: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -199,8 +193,13 @@ def describe_as(options: ModelOptions, known: t.Mapping[str, t.Any]) -> dict[str
     protocol.check_repository(options.repository)
     if known.get("repository") != options.repository:
         raise KproError(f"model {options.repository}", f"what is known is about {known.get('repository')}", "Ask the other node for this model")
-    snapshot = store.Snapshot(options.store, options.repository, str(known["commit"]))
-    return {"config": known["config"], "weights": known["weights"], **_amounts(options, snapshot, [RemoteFile(**row) for row in known["files"]])}
+    what = f"model {options.repository}"
+    commit = protocol.commit_of({"sha": known.get("commit")}, what)
+    left_out = known.get("left_out") or []
+    if not isinstance(known.get("config"), dict) or not isinstance(known.get("weights"), dict) or not isinstance(left_out, list):
+        raise KproError(what, "what is known of it has no config and weights", "Ask the other node again")
+    amounts = _amounts(options, store.Snapshot(options.store, options.repository, commit), known_files(known.get("files"), what))
+    return {"config": known["config"], "weights": known["weights"], "left_out": left_out, **amounts}
 
 
 def _amounts(options: ModelOptions, snapshot: store.Snapshot, selected: t.Sequence[RemoteFile]) -> dict[str, t.Any]:
@@ -217,15 +216,6 @@ def _amounts(options: ModelOptions, snapshot: store.Snapshot, selected: t.Sequen
         "free_bytes": store.space(options.store)[0],
         "files": [dataclasses.asdict(file) for file in selected],
     }
-
-
-def _header(file: RemoteFile, read: t.Callable[[RemoteFile, int, int], bytes]) -> dict[str, t.Any]:
-    # Most headers fit into the first answer.
-    first = read(file, 0, min(file.size_bytes, 1 << 17))
-    length = safetensors.header_size(first, file.path, file.size_bytes)
-    end = safetensors.PREFIX_BYTES + length
-    whole = first if len(first) >= end else first + read(file, len(first), end)
-    return safetensors.tensors_of(whole[safetensors.PREFIX_BYTES : end], file.path)
 
 
 def _commit(options: ModelOptions, hub: Hub) -> str:
@@ -266,29 +256,61 @@ def _files(options: ModelOptions, hub: Hub, snapshot: store.Snapshot) -> t.Seque
     raise silence
 
 
-def _observe(options: ModelOptions, hub: Hub, snapshot: store.Snapshot, *, verify_all: bool) -> tuple[t.Sequence[RemoteFile], Present]:
-    """Return all files of the commit and what there is of the selected ones; the hub is asked only if no manifest says it."""
+def _reader(options: ModelOptions, hub: Hub, snapshot: store.Snapshot) -> tuple[t.Sequence[RemoteFile], ModelReader]:
+    """Return all files of the commit, and what reads them; the hub is asked for the list only if no manifest has it."""
     manifest = snapshot.manifest()
     files: t.Sequence[RemoteFile] = manifest.files if manifest else _files(options, hub, snapshot)
-    selected = manifests.select(files, options.include, options.exclude)
-    if not selected:
-        raise KproError(f"model {options.repository}", "no file is selected", "Correct hf_model__include and hf_model__exclude")
-    present = store.stats(snapshot.path, [file.path for file in selected])
-    states = tuple(manifests.states(selected, present, manifest.checked if manifest else {}))
+
+    def fetch(file: RemoteFile, start: int, end: int) -> bytes:
+        return _part(options, hub, snapshot, file, start, end)
+
+    return files, ModelReader(snapshot, files, manifest, fetch)
+
+
+def _observe(options: ModelOptions, hub: Hub, snapshot: store.Snapshot) -> tuple[t.Sequence[RemoteFile], Selection, Present]:
+    """Return all files of the commit, the selected ones, and what there is of these.
+
+    :raises KproError: if nothing is selected, or the engine has no use for the repository.
+    """
+    what = f"model {options.repository}"
+    files, reader = _reader(options, hub, snapshot)
+    selection = reader.selection(options.include, options.exclude)
+    if selection.engine.problem and not selection.engine.weights and not options.include:
+        remedy = f"{selection.engine.remedy}. To fetch the files all the same, name them in hf_model__include"
+        raise KproError(what, selection.engine.problem, remedy, field="weights")
+    if not selection.files:
+        raise KproError(what, "no file is selected", "Correct hf_model__include and hf_model__exclude")
+    _check_case(options.store, what, selection.files)
+    manifest = snapshot.manifest()
+    present = store.stats(snapshot.path, [file.path for file in selection.files])
+    states = tuple(manifests.states(selection.files, present, manifest.checked if manifest else {}))
     if manifests.complete(states):
-        return files, Present(states, {}, {}, 0, None)
+        return files, selection, Present(states, {}, {}, 0, None)
     lacking = [one.file for one in states if one.state in ("missing", "size")]
     parts = {file.path: snapshot.arrived_bytes(file) for file in lacking}
     free_bytes, free_inodes = store.space(options.store)
-    return files, Present(states, parts, snapshot.leftovers(), free_bytes, free_inodes)
+    return files, selection, Present(states, parts, snapshot.leftovers(), free_bytes, free_inodes)
 
 
-def _result(options: ModelOptions, snapshot: store.Snapshot, found: Present) -> dict[str, t.Any]:
+def _check_case(folder: str, what: str, files: t.Sequence[RemoteFile]) -> None:
+    """Refuse two files whose names differ in case only, where the store can't tell them apart."""
+    both = protocol.same_but_for_case(files)
+    while both and not os.path.isdir(folder):
+        folder = os.path.dirname(folder) or "/"
+    base = os.path.basename(folder.rstrip("/"))
+    other = os.path.join(os.path.dirname(folder.rstrip("/")), base.swapcase())
+    if both and base.swapcase() != base and os.path.exists(other) and os.path.samefile(folder, other):
+        reason = f"it has {both[0]} and {both[1]}, and the store's file system does not tell capital letters apart"
+        raise KproError(what, reason, "Set hf_model__store to another file system, or leave one out with hf_model__exclude")
+
+
+def _result(options: ModelOptions, snapshot: store.Snapshot, selection: Selection) -> dict[str, t.Any]:
     return {
         "path": snapshot.path,
         "repository": options.repository,
         "commit": snapshot.commit,
-        "size_bytes": sum(one.file.size_bytes for one in found.states),
+        "size_bytes": sum(file.size_bytes for file in selection.files),
+        "left_out": selection.left_out(),
     }
 
 
@@ -305,7 +327,7 @@ def _origins(result: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 def _unfinished(options: ModelOptions, progress: str) -> dict[str, t.Any]:
     # Whether something changes was said by the call that started the work, and is said again at its end.
-    empty = {"path": "", "repository": options.repository, "commit": "", "size_bytes": 0}
+    empty = {"path": "", "repository": options.repository, "commit": "", "size_bytes": 0, "left_out": []}
     return {**empty, **plan_result([]), "finished": False, "progress": progress}
 
 
@@ -314,11 +336,16 @@ def _asked(question: t.Callable[[], T]) -> T:
 
     :raises KproError: if it stays so.
     """
+    until = time.monotonic() + LONGEST_ASKING_S
     for number in range(ASKS):
         try:
             return question()
+        except Closed as error:
+            raise KproError("the model hub", str(error), "Check hf_model__endpoint, and whether a proxy answers in its place") from error
         except Interrupted as error:
             problem = error
+            if time.monotonic() > until:
+                break
             if number < ASKS - 1:
                 time.sleep(max(min(error.wait_s, 10.0), 0.5 * 2.0**number))
     raise HubSilent("the model hub", f"it does not answer ({problem})", "Check hf_model__endpoint, name resolution and proxy from this machine") from problem

@@ -14,10 +14,14 @@ import fnmatch
 import json
 import typing as t
 
-from .hub_protocol import RemoteFile
+from .._core.errors import KproError
+from .._core.untrusted_json import BadJson, count_of, object_of
+from .hub_protocol import COMMIT, RemoteFile, check_repository, checked_listing, remote_file
+from .hub_protocol import MANIFEST_NAME as MANIFEST_NAME
 
-MANIFEST_NAME = ".kpro-manifest.json"
 FORMAT = 1
+# Of the longest list of files that is taken (10,000), with long names.
+LONGEST_MANIFEST_BYTES = 16 << 20
 SHORT_COMMIT = 12
 
 
@@ -80,19 +84,21 @@ def to_text(manifest: Manifest) -> str:
     return json.dumps({**head, "files": rows}, indent=1, sort_keys=True) + "\n"
 
 
-def from_text(text: str) -> Manifest | None:
-    """Read a manifest; None if it is damaged or of an unknown format (the snapshot is then checked from the start)."""
+def from_text(text: str | bytes) -> Manifest | None:
+    """Read a manifest; None if it is damaged or of an unknown format (the snapshot is then checked from the start).
+
+    It may be another machine's, or lie where others can write: its rows are held to the same rules as those of a hub.
+    """
     try:
-        data = json.loads(text)
-        if data["format"] != FORMAT:
+        data = object_of(text, LONGEST_MANIFEST_BYTES)
+        commit, rows = data["commit"], data["files"]
+        if data["format"] != FORMAT or not isinstance(commit, str) or not COMMIT.fullmatch(commit):
             return None
-        files, checked = [], {}
-        for path, row in data["files"].items():
-            files.append(RemoteFile(path, int(row["size"]), row["sha256"], row["git_sha1"]))
-            if "mtime_ns" in row:
-                checked[path] = Stat(int(row["size"]), int(row["mtime_ns"]))
-        return Manifest(data["repository"], data["commit"], tuple(files), checked)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        repository = check_repository(data["repository"])
+        files = [remote_file(path, row["size"], row["sha256"], row["git_sha1"], "manifest") for path, row in rows.items()]
+        checked = {file.path: Stat(file.size_bytes, count_of(rows[file.path]["mtime_ns"])) for file in files if "mtime_ns" in rows[file.path]}
+        return Manifest(repository, commit, tuple(checked_listing(files, "manifest")), checked)
+    except (BadJson, KproError, KeyError, TypeError, AttributeError):
         return None
 
 

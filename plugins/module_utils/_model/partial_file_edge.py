@@ -20,6 +20,8 @@ class PartialFile:
     def __init__(self, snapshot: store.Snapshot, file: RemoteFile, sync_bytes: int, stretch_bytes: int) -> None:
         self.file = file
         self.path = snapshot.part(file)
+        self._name = store.part_name(file)
+        self._folder = snapshot.staging().parts
         self.stretch_bytes = stretch_bytes
         self._written = snapshot.part_ranges(file)
         self.resumed_bytes = sum(end - start for start, end in self._written)
@@ -105,7 +107,7 @@ class PartialFile:
                 ranges = plan.merged([*self._written, *((one.start, one.done) for one in self._active)])
                 self._unsynced = 0
             os.fdatasync(self._descriptor)
-            store.write_durably(f"{self.path}.json", plan.journal_text(self.file.size_bytes, ranges))
+            self._folder.write(f"{self._name}.json", plan.journal_text(self.file.size_bytes, ranges).encode())
 
     def close(self) -> None:
         """Bring everything to the disk and let go of the file."""
@@ -121,8 +123,8 @@ class PartialFile:
             if self._descriptor >= 0:
                 os.close(self._descriptor)
                 self._descriptor = -1
-            for path in (f"{self.path}.json", self.path):
-                store.remove(path)
+            for name in (f"{self._name}.json", self._name):
+                self._folder.remove(name)
             self._written, self._active = [], []
             self._free = plan.pieces_of(self.file.size_bytes, [], self.stretch_bytes)
 
@@ -131,7 +133,21 @@ class PartialFile:
         with self._lock:
             self._open()
 
+    def right(self) -> bool:
+        """Tell whether the content is that of the commit."""
+        with self._lock:
+            self._open()
+            descriptor = os.dup(self._descriptor)
+        try:
+            return store.descriptor_matches(descriptor, self.file)
+        finally:
+            os.close(descriptor)
+
+    def head(self) -> bytes:
+        """Return the first bytes."""
+        return store.head_of(self._folder, self._name)
+
     def _open(self) -> None:
         if self._descriptor < 0:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = self._folder.keep(self._name)
             os.ftruncate(self._descriptor, self.file.size_bytes)

@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
+import re
 import typing as t
 
 from .._core.errors import KproError
+from .._core.untrusted_json import LARGEST, BadJson, count_of, object_of
 
 PREFIX_BYTES = 8
-# The format's own limit for a header.
-LONGEST_HEADER_BYTES = 100_000_000
+# The format allows 100 MB; a file of a model has a few, and all of a header has to be held in memory.
+LONGEST_HEADER_BYTES = 32 << 20
+LONGEST_NAME = 1024
+MOST_DIMENSIONS = 16
+_DTYPE = re.compile(r"[A-Z][A-Z0-9_]{0,15}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,28 +51,47 @@ def header_size(prefix: bytes, path: str, size_bytes: int) -> int:
     return length
 
 
-def tensors_of(header: bytes, path: str) -> dict[str, t.Any]:
+def tensors_of(header: bytes, path: str, size_bytes: int = LARGEST) -> dict[str, t.Any]:
     """Return name -> dtype, shape, data_offsets of a header.
 
+    :param size_bytes: length of the whole file, in which the tensors have to lie.
     :raises KproError: if it is not JSON of that form.
     """
     try:
-        found = json.loads(header)
+        found = object_of(header, LONGEST_HEADER_BYTES)
         found.pop("__metadata__", None)
-        for tensor in found.values():
-            _seen = tensor["dtype"], tensor["shape"], tensor["data_offsets"][1] - tensor["data_offsets"][0]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise KproError(path, "its safetensors header cannot be read", "Fetch it again") from error
-    return t.cast("dict[str, t.Any]", found)
+        for name, tensor in found.items():
+            _check_tensor(name, tensor, size_bytes)
+    except (BadJson, KeyError, TypeError, AttributeError) as error:
+        reason = f" ({error})" if isinstance(error, BadJson) else ""
+        raise KproError(path, f"its safetensors header cannot be read{reason}", "Fetch it again") from error
+    return found
+
+
+def _check_tensor(name: str, tensor: t.Any, size_bytes: int) -> None:
+    """Refuse what can't be a tensor, so that its numbers can be summed up."""
+    offsets, shape = tensor["data_offsets"], tensor["shape"]
+    if len(name) > LONGEST_NAME or not isinstance(tensor["dtype"], str) or not _DTYPE.fullmatch(tensor["dtype"]):
+        raise BadJson("a tensor has no proper name or type")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS:
+        raise BadJson("a tensor has no proper place or shape")
+    start, end = (count_of(offset, size_bytes) for offset in offsets)
+    count_of(math.prod(map(count_of, shape)))
+    if start > end:
+        raise BadJson("a tensor ends before it begins")
 
 
 def summed(headers: t.Iterable[t.Mapping[str, t.Any]]) -> Weights:
-    """Return the sums over the tensors of all files."""
+    """Return the sums over the tensors of all files; one that is in two files is loaded into one place, and counts once."""
     sizes: dict[str, int] = {}
     parameters: dict[str, int] = {}
+    names: set[str] = set()
     count = 0
     for tensors in headers:
-        for tensor in tensors.values():
+        for name, tensor in tensors.items():
+            if name in names:
+                continue
+            names.add(name)
             kind, (start, end) = tensor["dtype"], tensor["data_offsets"]
             sizes[kind] = sizes.get(kind, 0) + end - start
             parameters[kind] = parameters.get(kind, 0) + math.prod(tensor["shape"])

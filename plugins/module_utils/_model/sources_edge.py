@@ -9,20 +9,25 @@ hashes of the commit like everything else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
 import shlex
+import stat
 import subprocess
+import time
 import typing as t
 import urllib.error
 import urllib.request
 from urllib.parse import quote, unquote, urlsplit
 
 from .._core.errors import KproError
+from .._core.shown_text import one_line
+from .._linux.held_folder_edge import open_regular
 from .._linux.ssh_client import ssh_argv
 from . import manifest as manifests
-from .hub_edge import AGENT, LINK_ERRORS, Closed, HubAccess, Interrupted, NotThere, interrupted_by, web_opener
+from .hub_edge import AGENT, LINK_ERRORS, Closed, HubAccess, Interrupted, NotThere, first_bytes, interrupted_by, read_bounded, web_opener
 from .hub_protocol import RemoteFile
 from .manifest import MANIFEST_NAME, Manifest
 
@@ -30,6 +35,8 @@ _SSH = re.compile(r"ssh://(?:[\w.-]+@)?[\w.:\[\]-]+/.*", re.ASCII)
 # Sends the length of the first file that exists, then the bytes that are asked for and no more: what is on its way when a
 # connection is closed was sent for nothing.
 _SSH_SCRIPT = 'for f in {paths}; do if [ -f "$f" ]; then stat -Lc %s "$f" && tail -c +{first} "$f" {limit}; exit; fi; done; echo none'
+_LONGEST_SIZE_LINE = 32
+_LONGEST_WORDS = 1 << 16
 # Its last words where no further try will help.
 _SSH_REFUSALS = ("permission denied", "host key verification failed", "could not resolve hostname", "no matching")
 
@@ -93,18 +100,10 @@ def manifest_of(source: Source, repository: str, commit: str) -> Manifest | None
     """Return the manifest that a source has of this very commit, or None."""
     try:
         answer = source.open(MANIFEST_NAME, 0, None)
+        with contextlib.closing(answer):
+            found = manifests.from_text(read_bounded(answer, manifests.LONGEST_MANIFEST_BYTES))
     except Interrupted:
         return None
-    data = bytearray()
-    buffer = memoryview(bytearray(1 << 16))
-    try:
-        while count := answer.readinto(buffer):
-            data += buffer[:count]
-    except LINK_ERRORS:
-        return None
-    finally:
-        answer.close()
-    found = manifests.from_text(data.decode("utf-8", "replace"))
     return found if found and (found.repository, found.commit) == (repository, commit) else None
 
 
@@ -114,20 +113,10 @@ def part_of(source: Source, path: str, start: int, end: int) -> bytes:
     :raises Interrupted: if it does not give them.
     """
     answer = source.open(path, start, end)
-    data = bytearray()
-    buffer = memoryview(bytearray(1 << 16))
-    try:
+    with contextlib.closing(answer):
         if start and answer.status != 206:
             raise Interrupted("it does not serve parts of files")
-        while len(data) < end - start and (count := answer.readinto(buffer)):
-            data += buffer[:count]
-    except LINK_ERRORS as error:
-        raise interrupted_by(error) from error
-    finally:
-        answer.close()
-    if len(data) < end - start:
-        raise Interrupted("it has less of the file")
-    return bytes(data[: end - start])
+        return first_bytes(answer, end - start)
 
 
 class FolderSource:
@@ -139,14 +128,24 @@ class FolderSource:
     def open(self, path: str, start: int, end: int | None) -> Stream:
         for root in self._roots:
             name = os.path.join(root, path)
-            if os.path.isfile(name):
-                try:
-                    handle = open(name, "rb", buffering=0)  # noqa: SIM115  # the stream closes it
-                except OSError as error:
-                    raise NotThere(f"{name}: {error.strerror}") from error
-                handle.seek(start)
-                return Stream(handle, start, end, os.fstat(handle.fileno()).st_size)
+            try:
+                # Without O_NONBLOCK a FIFO in the place of the file would be waited for.
+                handle = open(name, "rb", buffering=0, opener=_without_waiting)  # noqa: SIM115  # the stream closes it
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                continue
+            except OSError as error:
+                raise NotThere(f"{name}: {error.strerror}") from error
+            status = os.fstat(handle.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                handle.close()
+                raise NotThere(f"{name} is no regular file")
+            handle.seek(start)
+            return Stream(handle, start, end, status.st_size)
         raise NotThere(f"{self._roots[1]} does not have it")
+
+
+def _without_waiting(name: str, _flags: int) -> int:
+    return open_regular(os.path.abspath(name), own_links=True)
 
 
 class MirrorSource:
@@ -163,6 +162,8 @@ class MirrorSource:
         for root in self._roots:
             try:
                 return self._opener.open(urllib.request.Request(f"{root}/{quote(path)}", headers=headers), timeout=self._stall_s)
+            except Closed as error:
+                raise Closed(f"the mirror is not used: {error}") from error
             except urllib.error.HTTPError as error:
                 error.close()
                 if error.code not in (403, 404):
@@ -195,20 +196,45 @@ class PeerSource:
         if process.stdout is None or process.stderr is None:
             raise Interrupted("ssh has no output")
         try:
-            wait_for_bytes(process.stdout, self._stall_s)
-            line = process.stdout.readline()
+            line = _until_line_end(process.stdout, _LONGEST_SIZE_LINE, self._stall_s)
+            words = "" if line else _last_words(process.stderr, self._stall_s)
         except TimeoutError as error:
             _end(process)
             raise Interrupted("ssh: no bytes for too long", stalled=True) from error
-        if line.strip().isdigit():
+        if re.fullmatch(rb"[0-9]{1,19}\n", line):
             process.stderr.close()
             return Stream(process.stdout, start, end, int(line), process, self._stall_s)
-        words = process.stderr.read().decode("utf-8", "replace").strip().rpartition("\n")[2] if not line else ""
         _end(process)
         if line:
             raise NotThere("the peer does not have it")
         refused = any(one in words.lower() for one in _SSH_REFUSALS)
         raise (Closed if refused else Interrupted)(f"ssh: {words or 'the connection ended'}")
+
+
+def _until_line_end(pipe: t.IO[bytes], most_bytes: int, stall_s: float) -> bytes:
+    """Return the first line of a pipe, or what there is of it after ``most_bytes`` or at the pipe's end.
+
+    :raises TimeoutError: if it does not come in time; a byte now and then does not help.
+    """
+    until, line = time.monotonic() + stall_s, b""
+    while not line.endswith(b"\n") and len(line) < most_bytes:
+        wait_for_bytes(pipe, max(0.0, until - time.monotonic()))
+        if not (byte := pipe.read(1)):
+            break
+        line += byte
+    return line
+
+
+def _last_words(pipe: t.IO[bytes], stall_s: float) -> str:
+    """Return the last line of what a program that ended says; of one that never stops, of the beginning."""
+    until, text = time.monotonic() + stall_s, b""
+    with contextlib.suppress(TimeoutError):
+        while len(text) < _LONGEST_WORDS:
+            wait_for_bytes(pipe, max(0.0, until - time.monotonic()))
+            if not (block := os.read(pipe.fileno(), _LONGEST_WORDS - len(text))):
+                break
+            text += block
+    return one_line(text.decode("utf-8", "replace").strip().rpartition("\n")[2], 300)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

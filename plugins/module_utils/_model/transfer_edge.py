@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import re
@@ -13,10 +14,11 @@ import time
 import typing as t
 
 from .._core.errors import KproError
+from .._core.shown_text import one_line
 from . import manifest as manifests
 from . import store_edge as store
 from . import transfer_plan as plan
-from .hub_edge import LINK_ERRORS, Closed, Interrupted, NotThere, interrupted_by
+from .hub_edge import LINK_ERRORS, Closed, Crawling, Interrupted, NotThere, cut_off, declared_bytes, interrupted_by, read_block
 from .hub_protocol import RemoteFile
 from .partial_file_edge import PartialFile
 from .transfer_pace import SHORT_STRETCH_BYTES, Pace, Ways
@@ -27,8 +29,13 @@ BUFFER_BYTES = 1 << 18
 UNSYNCED_BYTES = 40 * MIB
 CRAWL_BYTES_PER_S = 4096
 CRAWL_S = 30.0
+# A buffer is written when it is full or this old. A single read takes no longer than the silence that a connection may have,
+# unless a server sends the frame of a chunk, byte by byte, for ever: such a connection is ended from outside.
+GATHER_S = 0.25
+STUCK_S = 180.0
 WRONG_ANSWERS = 6
 WRONG_CONTENTS = 3
+MOST_RESTARTS = 20
 
 
 class Answer(t.Protocol):
@@ -48,7 +55,7 @@ Opener = t.Callable[[RemoteFile, int, "int | None"], Answer]
 
 @dataclasses.dataclass(frozen=True)
 class TransferSettings:
-    """How hard to try; ``patience_s`` is how long no byte at all may come."""
+    """How hard to try; ``patience_s`` is how long no byte, or hardly one, may come."""
 
     connections: int = 8
     patience_s: float = 900.0
@@ -76,8 +83,14 @@ class Transfer:
         self._finishing: set[PartialFile] = set()
         self._wrong: dict[str, int] = {}
         self._contents: dict[str, int] = {}
+        self._restarts: dict[str, int] = {}
         self._cuts: list[int] = []
-        self._last_byte = time.monotonic()
+        # When bytes last came, and when enough of them came to hope for the rest; what came since the latter was looked at.
+        self._last_byte = self._last_flow = self._looked = time.monotonic()
+        self._looked_bytes = 0
+        self._window_s = min(CRAWL_S, settings.patience_s / 3)
+        # Since when a thread waits in a read, and for what.
+        self._reads: dict[int, tuple[float, Answer]] = {}
         self.received_bytes = 0
         self.resumed_bytes = 0
         self.note = ""
@@ -95,14 +108,15 @@ class Transfer:
         self.resumed_bytes = sum(one.resumed_bytes for one in self._pending)
         self.events = [one.trouble for one in self._pending if one.trouble]
         self.note = self.events[0] if self.events else ""
-        self._last_byte = time.monotonic()
+        self._last_byte = self._last_flow = self._looked = time.monotonic()
         threads = [threading.Thread(target=self._work, args=(finish,), daemon=True) for _number in range(self._settings.connections)]
-        ballast = store.Ballast(self._snapshot.parts)
+        ballast = store.Ballast(self._snapshot.staging().parts)
         for thread in threads:
             thread.start()
         try:
             while any(thread.is_alive() for thread in threads):
                 report()
+                self._end_reads(STUCK_S)
                 with self._changed:
                     if self._failure or not self._pending:
                         break
@@ -111,6 +125,8 @@ class Transfer:
             self._stop.set()
             with self._changed:
                 self._changed.notify_all()
+            # What is still on its way is not wanted any more.
+            self._end_reads(0.0)
             for thread in threads:
                 thread.join(self._settings.patience_s if not self._failure else 5.0)
             # On a full disk the journals would find no room.
@@ -119,7 +135,16 @@ class Transfer:
                 self._keep(one)
         if self._failure:
             raise self._failure
+        if self._pending:
+            names = ", ".join(one.file.path for one in self._pending[:3])
+            raise KproError(f"model {self._snapshot.repository}", f"the download ended before {names} was there", "See the unit's journal, then run again")
         report()
+
+    def _end_reads(self, older_than_s: float) -> None:
+        with self._changed:
+            late = [answer for began, answer in self._reads.values() if time.monotonic() - began >= older_than_s]
+        for answer in late:
+            cut_off(answer)
 
     def _keep(self, partial: PartialFile) -> None:
         try:
@@ -167,8 +192,8 @@ class Transfer:
     def _finish(self, partial: PartialFile, finish: t.Callable[[RemoteFile, str], None]) -> None:
         file = partial.file
         partial.open_empty()
+        right = partial.right()
         partial.close()
-        right = store.hash_matches(partial.path, file)
         if right:
             finish(file, partial.path)
         else:
@@ -177,11 +202,12 @@ class Transfer:
             self._finishing.discard(partial)
             if right:
                 self._pending.remove(partial)
+                self._last_flow = time.monotonic()
             self._changed.notify_all()
 
     def _came_wrong(self, partial: PartialFile) -> None:
         file = partial.file
-        words = manifests.damage_words(file.path, file.size_bytes, file.size_bytes, store.head_of(partial.path))
+        words = manifests.damage_words(file.path, file.size_bytes, file.size_bytes, partial.head())
         with self._changed:
             # Another place that had a hand in it is not asked again for this file; the last one gets a few chances.
             if not self.ways.distrust(file.path):
@@ -216,7 +242,11 @@ class Transfer:
                     number = self.ways.choose(name, time.monotonic())
                 before = piece.done
                 try:
-                    piece = self._stream(partial, piece, number)
+                    with contextlib.closing(self._open_way(partial.file, piece, number)) as answer:
+                        if not self._fits(answer, partial.file, piece):
+                            # From here on this is the piece that is fetched, whatever becomes of the answer.
+                            piece, before = self._restart(partial, piece), 0
+                        self._copy(partial, piece, answer, number)
                 except Interrupted as problem:
                     got_bytes = max(0, piece.done - before)
                     failures = 1 if got_bytes >= MIB else failures + 1
@@ -233,57 +263,87 @@ class Transfer:
             partial.give_back(piece)
         return False
 
-    def _stream(self, partial: PartialFile, piece: Piece, number: int) -> Piece:
-        file = partial.file
+    def _open_way(self, file: RemoteFile, piece: Piece, number: int) -> Answer:
         whole = piece.done == 0 and piece.end == file.size_bytes
-        answer = self._openers[number](file, piece.done, None if whole else piece.end)
-        try:
-            if not self._fits(answer, file, piece):
-                piece = partial.restart_in_one_piece(piece)
-                self.note = f"{file.path} comes in one piece: the server does not serve ranges"
-            self._copy(partial, piece, answer, number)
-        finally:
-            answer.close()
-        return piece
+        return self._openers[number](file, piece.done, None if whole else piece.end)
+
+    def _restart(self, partial: PartialFile, piece: Piece) -> Piece:
+        """Begin a file anew, as the server sends it only whole.
+
+        :raises KproError: if that has been of no use too often.
+        """
+        name = partial.file.path
+        with self._changed:
+            self._restarts[name] = self._restarts.get(name, 0) + 1
+            if self._restarts[name] > MOST_RESTARTS:
+                reason = f"the server does not serve ranges, and none of {MOST_RESTARTS} transfers came to the file's end"
+                raise KproError(f"{name} of {self._snapshot.repository}", reason, "Use another endpoint or source")
+        self.note = f"{name} comes in one piece: the server does not serve ranges"
+        return partial.restart_in_one_piece(piece)
 
     def _copy(self, partial: PartialFile, piece: Piece, answer: Answer, number: int) -> None:
         buffer = memoryview(bytearray(BUFFER_BYTES))
         since, since_bytes = time.monotonic(), 0
         while piece.left > 0 and not self._stop.is_set():
-            try:
-                count = answer.readinto(buffer[: min(BUFFER_BYTES, piece.left)])
-            except LINK_ERRORS as error:
-                raise interrupted_by(error) from error
+            count = self._gather(answer, buffer[: min(BUFFER_BYTES, piece.left)])
             if not count:
                 raise Interrupted("the connection was cut")
             if not partial.write(piece, buffer[:count]):
                 return
             now = time.monotonic()
             with self._changed:
-                self._last_byte = now
+                self._note_flow(count, now)
                 self.received_bytes += count
                 self.ways.worked(number, partial.file.path, count, now)
                 self._pace.flowed(count)
             since_bytes += count
-            if now - since >= CRAWL_S:
-                if since_bytes < CRAWL_BYTES_PER_S * CRAWL_S:
-                    raise Interrupted("the connection crawled", stalled=True)
+            if now - since >= self._window_s:
+                if since_bytes < CRAWL_BYTES_PER_S * self._window_s:
+                    raise Crawling("the connection crawled", stalled=True)
                 since, since_bytes = now, 0
+
+    def _note_flow(self, count: int, now: float) -> None:
+        """Note bytes that came; a server that sends one now and then does not keep the transfer alive by that."""
+        self._last_byte = now
+        self._looked_bytes += count
+        if self._looked_bytes >= CRAWL_BYTES_PER_S * self._window_s:
+            self._last_flow = now
+        if now - self._looked >= self._window_s:
+            self._looked, self._looked_bytes = now, 0
+
+    def _gather(self, answer: Answer, buffer: memoryview) -> int:
+        """Fill a buffer with what arrives within a moment; returns how much that is, 0 at the end."""
+        thread, began, count = threading.get_ident(), time.monotonic(), 0
+        with self._changed:
+            self._reads[thread] = (began, answer)
+        try:
+            while count < len(buffer) and (got := read_block(answer, buffer[count:])):
+                count += got
+                if time.monotonic() - began >= GATHER_S:
+                    break
+        except LINK_ERRORS as error:
+            if not count:
+                raise interrupted_by(error) from error
+        finally:
+            with self._changed:
+                self._reads.pop(thread, None)
+        return count
 
     def _fits(self, answer: Answer, file: RemoteFile, piece: Piece) -> bool:
         """Tell whether the answer is what was asked for (False: it is the whole file instead).
 
         :raises Interrupted: if it is neither.
         """
-        length = answer.headers.get("Content-Length") or ""
         if answer.status == 206:
-            found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.headers.get("Content-Range") or "")
+            told = answer.headers.get("Content-Range") or ""
+            found = re.fullmatch(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})", told)
             if found and int(found[1]) == piece.done and int(found[3]) == file.size_bytes:
                 return True
-            raise Interrupted(f"it sent {answer.headers.get('Content-Range')} where byte {piece.done} of {file.size_bytes} was asked for", status=206)
+            raise Interrupted(f"it sent {one_line(told, 80)} where byte {piece.done} of {file.size_bytes} was asked for", status=206)
         if not file.path.endswith((".html", ".htm")) and "text/html" in (answer.headers.get("Content-Type") or ""):
             raise Interrupted("a web page came instead of the file", status=200)
-        if length and int(length) != file.size_bytes:
+        length = declared_bytes(answer.headers)
+        if length is not None and length != file.size_bytes:
             raise Interrupted(f"it has {length} bytes there instead of {file.size_bytes}", status=200)
         return piece.done == 0 and piece.end == file.size_bytes
 
@@ -298,7 +358,7 @@ class Transfer:
             if isinstance(problem, Closed) and self.ways.close_off(number, str(problem)):
                 return True
             unlike = isinstance(problem, NotThere) or problem.status in (200, 206, 416)
-            if unlike and self.ways.unfit(number, name, str(problem)):
+            if (unlike or isinstance(problem, Crawling)) and self.ways.unfit(number, name, str(problem)):
                 return True
             self.ways.failed(number, str(problem), now)
             self._wrong[name] = self._wrong.get(name, 0) + unlike
@@ -308,11 +368,12 @@ class Transfer:
         if self._wrong[name] >= WRONG_ANSWERS and not isinstance(problem, NotThere):
             words = "HTTP 416: the server's file is shorter than the hub says" if problem.status == 416 else str(problem)
             raise KproError(f"{name} of {self._snapshot.repository}", words, "Look for a proxy or mirror that holds something else")
-        silent_s = now - self._last_byte
+        silent_s = now - self._last_flow
         if silent_s > self._settings.patience_s:
+            bytes_words = "no byte has" if now - self._last_byte >= silent_s else "hardly a byte has"
             raise KproError(
                 f"model {self._snapshot.repository}",
-                f"no byte has come for {plan.time_words(silent_s)} ({problem})",
+                f"{bytes_words} come for {plan.time_words(silent_s)} ({problem})",
                 "Check the link and the hub, then run again: what has arrived is kept",
             )
         if got_bytes:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import json
 import os
 import threading
 import time
 import typing as t
 
-from .._core.errors import KproError
-from .._job.status_edge import JobStatus
+from .._job.status_edge import JobStatus, run_worker
+from .._linux.held_folder_edge import HeldFolder, Refused
 from . import manifest as manifests
 from . import store_edge as store
 from .hub_edge import Hub, HubAccess
@@ -70,6 +69,7 @@ class Worker:
         self._checked: dict[str, Stat] = {}
         self._staged: dict[str, Stat] = {}
         self._fetched: list[str] = []
+        self._twins: dict[str, list[RemoteFile]] = {}
         self._origins: dict[str, int] = {}
         self._troubles: list[str] = []
         self._lock = threading.Lock()
@@ -85,16 +85,18 @@ class Worker:
         :raises KproError: if that cannot be done.
         """
         self._say("Waiting for another download of this model", 0)
-        lock = store.FolderLock(self._snapshot.incoming)
-        lock.take(wait=True)
+        try:
+            lock = self._snapshot.take(self._job.settings.patience_s)
+        except OSError as error:
+            raise store.disk_error(self._job.store, error) from error
         try:
             self._clean_up()
-            self._verify(self._snapshot.path, self._snapshot.manifest(), force=self._job.verify_all)
+            self._verify(self._snapshot.folder(), self._snapshot.manifest(), force=self._job.verify_all)
             self._take_over_staged()
             self._reuse()
             self._transfer()
             self._put_in_place()
-            store.remove(self._snapshot.incoming)
+            self._snapshot.staging().all.remove(self._snapshot.name)
             return {"fetched": self._fetched, "origins": self._origins, "troubles": self._troubles}
         except OSError as error:
             raise store.disk_error(self._job.store, error) from error
@@ -105,17 +107,20 @@ class Worker:
         return [file for file in self._wanted if file.path not in self._checked]
 
     def _clean_up(self) -> None:
+        staging = self._snapshot.staging()
         for path in self._snapshot.leftovers():
-            store.remove(path)
-        os.makedirs(self._snapshot.files, exist_ok=True)
-        os.makedirs(self._snapshot.parts, exist_ok=True)
-        keys = {file.key for file in self._wanted}
-        for name in os.listdir(self._snapshot.parts):
-            if name.removesuffix(".new").removesuffix(".json") not in keys:
-                store.remove(os.path.join(self._snapshot.parts, name))
+            staging.all.remove(os.path.basename(path))
+        for file in self._wanted:
+            store.take_over_older_part(staging.parts, file)
+        known = {store.part_name(file) for file in self._wanted}
+        for name in staging.parts.names():
+            if name.removesuffix(".json") not in known:
+                staging.parts.remove(name)
 
-    def _verify(self, folder: str, manifest: Manifest | None, *, force: bool) -> None:
+    def _verify(self, folder: HeldFolder | None, manifest: Manifest | None, *, force: bool) -> None:
         """Note which files of a folder are right, hashing those about which nothing is known."""
+        if folder is None:
+            return
         present = store.stats(folder, [file.path for file in self._wanted])
         found = manifests.states(self._wanted, present, {} if force or not manifest else manifest.checked)
         unsure = [one.file for one in found if one.state == "unknown"]
@@ -132,52 +137,58 @@ class Worker:
             done += count
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            work = {pool.submit(store.hash_matches, os.path.join(folder, file.path), file, advance): file for file in unsure}
+            work = {pool.submit(store.hash_matches, folder, file.path, file, advance): file for file in unsure}
             waiting = set(work)
             while waiting:
                 _done, waiting = concurrent.futures.wait(waiting, timeout=0.5)
                 self._status.running(Progress("Checking", done, total, len(work) - len(waiting), len(work), self._rate(done)).line())
             for future, file in work.items():
-                if future.result():
+                if _right(future):
                     self._checked[file.path] = present[file.path]
                 else:
                     self._damaged(folder, file, file.size_bytes)
         self._samples.clear()
 
-    def _damaged(self, folder: str, file: RemoteFile, size_bytes: int) -> None:
-        head = store.head_of(os.path.join(folder, file.path))
+    def _damaged(self, folder: HeldFolder, file: RemoteFile, size_bytes: int) -> None:
+        head = store.head_of(folder, file.path)
         self._troubles.append(f"{manifests.damage_words(file.path, size_bytes, file.size_bytes, head)}. It is fetched again")
 
     def _take_over_staged(self) -> None:
         """Count in what an earlier run fetched and checked but did not put in place."""
-        folder = self._snapshot.files
-        try:
-            with open(os.path.join(folder, manifests.MANIFEST_NAME), encoding="utf-8") as file:
-                staged = manifests.from_text(file.read())
-        except OSError:
-            staged = None
+        folder = self._snapshot.staging().files
         before = dict(self._checked)
-        self._verify(folder, staged, force=False)
+        self._verify(folder, store.read_manifest(folder), force=False)
         self._staged = {path: stat for path, stat in self._checked.items() if before.get(path) != stat}
 
     def _reuse(self) -> None:
-        """Take files of the same content from other snapshots of this repository (a moved branch changes few of them)."""
-        missing = {file.key: file for file in self._missing()}
+        """Take files of the same content from this snapshot and from others of this repository (a moved branch changes few of them)."""
+        missing = _by_content(self._missing())
+        own = {path: stat for path, stat in self._checked.items() if path not in self._staged}
+        self._reuse_from(self._snapshot.folder(), self._wanted, own, missing)
+        self._reuse_from(self._snapshot.staging().files, self._wanted, dict(self._staged), missing)
         for other in store.other_snapshots(self._snapshot):
             manifest = other.manifest()
-            for file in manifest.files if manifest else ():
-                wanted = missing.get(file.key)
-                stat = manifest.checked.get(file.path) if manifest else None
-                if not wanted or not stat or store.stats(other.path, [file.path]).get(file.path) != stat:
-                    continue
-                store.link_or_copy(os.path.join(other.path, file.path), os.path.join(self._snapshot.files, wanted.path))
+            if manifest and missing:
+                self._reuse_from(other.folder(), manifest.files, manifest.checked, missing)
+
+    def _reuse_from(
+        self, folder: HeldFolder | None, files: t.Iterable[RemoteFile], checked: t.Mapping[str, Stat], missing: dict[tuple[str, int], list[RemoteFile]]
+    ) -> None:
+        for file in files:
+            stat = checked.get(file.path)
+            if not folder or not stat or _content(file) not in missing or store.stats(folder, [file.path]).get(file.path) != stat:
+                continue
+            for wanted in missing.pop(_content(file)):
+                store.place(folder, file.path, self._snapshot.staging().files, wanted.path, copy=True)
                 self._stage(wanted)
-                del missing[file.key]
 
     def _transfer(self) -> None:
-        missing = self._missing()
+        missing = _by_content(self._missing())
         if not missing:
             return
+        # One path for each content, the one of which most has arrived; the others get the same file in the end.
+        first = {content: max(files, key=self._snapshot.arrived_bytes) for content, files in missing.items()}
+        self._twins = {first[content].path: [file for file in files if file is not first[content]] for content, files in missing.items()}
         hub = Hub(self._job.access, self._job.repository)
 
         def from_hub(file: RemoteFile, start: int, end: int | None) -> t.Any:
@@ -192,42 +203,50 @@ class Worker:
         def report() -> None:
             self._say("Downloading", ready + transfer.resumed_bytes + transfer.received_bytes, transfer.received_bytes, transfer.note)
 
-        transfer.run(missing, self._finish, report)
+        transfer.run(list(first.values()), self._finish, report)
         self._origins = transfer.ways.received()
         self._troubles += [*transfer.ways.troubles(), *dict.fromkeys(transfer.events)]
 
-    def _finish(self, file: RemoteFile, part: str) -> None:
-        target = os.path.join(self._snapshot.files, file.path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.replace(part, target)
-        store.remove(f"{part}.json")
+    def _finish(self, file: RemoteFile, _part: str) -> None:
+        staging, name = self._snapshot.staging(), store.part_name(file)
+        store.place(staging.parts, name, staging.files, file.path)
+        staging.parts.remove(f"{name}.json")
         self._stage(file)
-        self._fetched.append(file.path)
+        for twin in self._twins.get(file.path, ()):
+            store.place(staging.files, file.path, staging.files, twin.path, copy=True)
+            self._stage(twin)
+            staging.parts.remove(store.part_name(twin))
+            staging.parts.remove(f"{store.part_name(twin)}.json")
+        with self._lock:
+            self._fetched += [file.path, *(twin.path for twin in self._twins.get(file.path, ()))]
 
     def _stage(self, file: RemoteFile) -> None:
         """Note a file that is whole and right, so that a later run need not read it again; called from any thread."""
-        stat = store.stats(self._snapshot.files, [file.path])[file.path]
+        folder = self._snapshot.staging().files
+        stat = store.stats(folder, [file.path]).get(file.path)
+        if stat is None:
+            raise Refused(os.path.join(folder.path, file.path), "somebody else has removed or replaced it")
         with self._lock:
             self._checked[file.path] = self._staged[file.path] = stat
-            manifest = Manifest(self._job.repository, self._job.commit, self._job.files, dict(self._staged))
-            self._snapshot.write_manifest(self._snapshot.files, manifest)
+            store.write_manifest(folder, Manifest(self._job.repository, self._job.commit, self._job.files, dict(self._staged)))
 
     def _put_in_place(self) -> None:
         """Make the snapshot appear whole, or mend the one that is there file by file."""
         manifest = Manifest(self._job.repository, self._job.commit, self._job.files, self._all_checked())
-        source, target = self._snapshot.files, self._snapshot.path
-        if not os.path.isdir(target):
-            self._snapshot.write_manifest(source, manifest)
-            store.open_to_readers(source, [*self._staged, manifests.MANIFEST_NAME], self._job.store)
-            os.rename(source, target)
+        staging = self._snapshot.staging()
+        if staging.store.status(self._snapshot.name) is None:
+            store.write_manifest(staging.files, manifest)
+            store.open_to_readers(staging.files, [*self._staged, manifests.MANIFEST_NAME])
+            staging.own.move("files", staging.store, self._snapshot.name)
+            target = staging.files
         else:
+            target = staging.store.folder(self._snapshot.name)
             for path in self._staged:
-                os.makedirs(os.path.dirname(os.path.join(target, path)), exist_ok=True)
-                os.replace(os.path.join(source, path), os.path.join(target, path))
-            self._snapshot.write_manifest(target, manifest)
-            store.open_to_readers(target, [*self._checked, manifests.MANIFEST_NAME], self._job.store)
-        store.sync_folder(target)
-        store.sync_folder(self._job.store)
+                store.place(staging.files, path, target, path)
+            store.write_manifest(target, manifest)
+            store.open_to_readers(target, [*self._checked, manifests.MANIFEST_NAME])
+        target.sync()
+        staging.store.sync()
 
     def _all_checked(self) -> dict[str, Stat]:
         """Return what is known now, and what the old manifest knows about files that were not asked for."""
@@ -247,18 +266,33 @@ class Worker:
         return max(0.0, (last - first) / (end - start)) if end > start else 0.0
 
 
+def _content(file: RemoteFile) -> tuple[str, int]:
+    return file.key, file.size_bytes
+
+
+def _by_content(files: t.Iterable[RemoteFile]) -> dict[tuple[str, int], list[RemoteFile]]:
+    """Return the files of each content: several paths may have the same."""
+    found: dict[tuple[str, int], list[RemoteFile]] = {}
+    for file in files:
+        found.setdefault(_content(file), []).append(file)
+    return found
+
+
+def _right(check: concurrent.futures.Future[bool]) -> bool:
+    """Return the outcome of a check; what can't be read as a plain file is not right, but a disk that fails is told."""
+    try:
+        return check.result()
+    except (Refused, FileNotFoundError):
+        return False
+
+
 def main(folder: str) -> int:
     """Run the job in a folder of the run directory; called by the unit."""
-    status = JobStatus(folder)
     os.umask(0o022)
-    with open(os.path.join(folder, "job.json"), encoding="utf-8") as file:
-        job = Job.from_dict(json.load(file))
-    # The job may hold a token: it is not needed on disk any more.
-    os.unlink(os.path.join(folder, "job.json"))
-    try:
-        result = Worker(job, status).run()
-    except KproError as error:
-        status.failed(error)
-        return 1
-    status.done(**result)
-    return 0
+
+    def work(values: dict[str, t.Any], status: JobStatus) -> t.Mapping[str, t.Any]:
+        # The job may hold a token: it is not needed on disk any more.
+        os.unlink(os.path.join(folder, "job.json"))
+        return Worker(Job.from_dict(values), status).run()
+
+    return run_worker(folder, work, "model")

@@ -14,6 +14,8 @@ import re
 
 UPID = re.compile(r"UPID:(?P<node>[^:\s]+):[0-9A-F]{8}:[0-9A-F]{8,9}:[0-9A-F]{8}:(?P<type>[^:\s]+):(?P<id>[^:\s]*):(?P<user>[^:\s]+):")
 LOCKED = re.compile(r"CT is locked \((?P<lock>[\w-]+)\)")
+BAD_PARAMETERS = "400 Parameter verification failed."
+LOG_LINES, LINE_CHARS, REASON_CHARS = 6, 160, 400
 NO_DEVICE = re.compile(r"Device (?P<path>\S+) does not exist|(?P<other>/dev/\S+) is not a device")
 
 
@@ -45,6 +47,12 @@ def upid_node(upid: str) -> str:
     """Return the node on which a task runs."""
     match = UPID.match(upid)
     return match["node"] if match else ""
+
+
+def upid_process(upid: str) -> int:
+    """Return the process that runs a task, 0 if the text names none."""
+    match = UPID.match(upid)
+    return int(upid.split(":")[2], 16) if match else 0
 
 
 def is_lock_timeout(text: str) -> bool:
@@ -84,6 +92,40 @@ def message_of(stderr: str) -> str:
     lines = [line.strip() for line in stderr.splitlines()]
     noise = ("trying to acquire lock", "pvesh ", "USAGE:", "OK")
     kept = [line for line in lines if line and not line.startswith(noise)]
-    if kept and kept[0] == "400 Parameter verification failed.":
-        kept = kept[1:] or kept
-    return "; ".join(kept)
+    if BAD_PARAMETERS in kept:
+        # What precedes it are warnings (an index that was never fetched), what follows names the parameters.
+        kept = kept[kept.index(BAD_PARAMETERS) + 1 :] or kept
+    return "; ".join(dict.fromkeys(kept))
+
+
+def condition_of(reason: str) -> tuple[str, str]:
+    """Return a sentence and a remedy if a refusal is about the state of the whole node or cluster, else two empty texts."""
+    if re.search(r"ipcc_send_rec\[\d+\] failed|Unable to load access control list", reason):
+        told = reason.rpartition("failed: ")[2] if "failed: " in reason else reason
+        return (
+            f"the file system of the configuration, /etc/pve, does not answer ({told.partition(';')[0]})",
+            "On the node: 'systemctl status pve-cluster' tells why pmxcfs is down, 'systemctl restart pve-cluster' starts it anew; then run again",
+        )
+    if "no quorum" in reason:
+        return reason, "Most nodes of the cluster have to be up and see each other before anything can change ('pvecm status' on the node)"
+    return "", ""
+
+
+def short_log(lines: list[str], reason: str) -> str:
+    """Return the end of a task's log in one bounded line, without what the reason says already; empty if nothing is left."""
+    said = {reason, f"TASK ERROR: {reason}"}
+    kept = [line.strip() for line in lines if line.strip() and line.strip() not in said and not line.startswith("TASK ")]
+    kept = [line for line in kept if line not in reason]
+    shown = [line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}..." for line in kept[-LOG_LINES:]]
+    return plain(" | ".join(dict.fromkeys(shown)))
+
+
+def short_reason(reason: str) -> str:
+    """Return a task's error as one bounded line: the end of a long one tells more than its middle."""
+    one = plain("; ".join(part.strip() for part in reason.splitlines() if part.strip()))
+    return one if len(one) <= REASON_CHARS else f"{one[: REASON_CHARS // 2]} ... {one[-REASON_CHARS // 2 :]}"
+
+
+def plain(text: str) -> str:
+    """Return a text without control characters, as it may be printed."""
+    return "".join(char if char.isprintable() else "?" for char in text.replace("\t", " "))

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import dataclasses
 import json
 import time
 import typing as t
@@ -13,10 +15,14 @@ import typing as t
 from .._core.errors import KproError
 from .._linux.command_edge import Command, CommandResult
 from . import answers as text
+from .calls_edge import Calls, Record, work_of
 
 # Values are text, numbers or booleans.
 Params = t.Mapping[str, t.Any]
 READ_TRIES = 5
+SIGNALLED = frozenset({129, 130, 131, 134, 137, 139, 141, 143})  # a shell's exit codes of a program that a signal ended
+# A task that lasts longer than this is looked up, so that its name is in the record whatever becomes of its caller.
+NAME_AFTER_S, NAME_EVERY_S = 2.0, 5.0
 
 
 class PveError(KproError):
@@ -27,7 +33,7 @@ class PveError(KproError):
 
 
 class PveTimeout(KproError):
-    """Proxmox did not answer in time; the outcome of a write is not known."""
+    """Proxmox did not answer in time. A read was given up; a change or a task goes on, and its outcome is not known yet."""
 
 
 class PveApi(t.Protocol):
@@ -46,8 +52,11 @@ class PveApi(t.Protocol):
     def put(self, path: str, params: Params) -> t.Any:
         """Change something at once."""
 
-    def task(self, verb: str, path: str, params: Params, timeout_s: float) -> str:
-        """Start a task by ``create``, ``set`` or ``delete`` and return its UPID, whether or not it has ended."""
+    def task(self, verb: str, path: str, params: Params, timeout_s: float, details: Params | None = None) -> str:
+        """Start a task by ``create``, ``set`` or ``delete`` and return its UPID, whether or not it has ended.
+
+        :param details: what a later run has to know of it, for its record on the node.
+        """
 
 
 def good(answer: t.Any) -> t.Any:
@@ -63,6 +72,7 @@ def good(answer: t.Any) -> t.Any:
 class Pvesh:
     """The API through ``pvesh`` on a node, as root: complete (also what is root@pam only), about a second for each call.
 
+    :param calls: makes the calls that change something, so that nothing ends them; the default keeps its records on the node.
     :param read_timeout_s: longest wait for one read or configuration change.
     :param deadline_s: longest time for one read with all its tries.
     :param note: receives one sentence for each repeated read.
@@ -74,8 +84,10 @@ class Pvesh:
         read_timeout_s: float = 60.0,
         deadline_s: float = 600.0,
         note: t.Callable[[str], None] = lambda sentence: None,
+        calls: Calls | None = None,
     ) -> None:
         self._command = command
+        self.calls = calls or Calls(command)
         self._read_timeout_s = read_timeout_s
         self._deadline_s = deadline_s
         self._note = note
@@ -108,32 +120,83 @@ class Pvesh:
         """Change something at once.
 
         :raises PveError: if Proxmox answers with an error; the change may have been written.
+        :raises PveTimeout: if there is no answer in time; the call goes on.
         """
-        return self._answer(self._run("set", path, params, self._read_timeout_s))
+        return self._answer(self._lasting("set", path, params, self._read_timeout_s, {}))
 
-    def task(self, verb: str, path: str, params: Params, timeout_s: float) -> str:
+    def task(self, verb: str, path: str, params: Params, timeout_s: float, details: Params | None = None) -> str:
         """Start a task and wait for its end as ``pvesh`` does (exit code 0 even if it failed); its state tells how it ended.
 
-        :raises PveError: if the task was not started.
-        :raises PveTimeout: if it has no end after ``timeout_s``.
+        The same work that runs already is waited for instead.
+
+        :raises PveError: if the task was not started, or was cut off before it had a name.
+        :raises PveTimeout: if it has no end after ``timeout_s``; it goes on.
         """
-        result = self._run(verb, path, params, timeout_s)
+        result = self._lasting(verb, path, params, timeout_s, details or {})
         upid = text.find_upid(result.stdout)
         if not upid:
             self._refuse_failure(result)
             raise PveError(" ".join(result.argv[:3]), f"no task name in the answer: {result.last_error_line}")
         return upid
 
-    def _run(self, verb: str, path: str, params: Params, timeout_s: float) -> CommandResult:
-        argv = ["pvesh", verb, path]
-        for key, value in params.items():
-            argv += [f"--{key}", ("1" if value else "0") if isinstance(value, bool) else str(value)]
+    def _lasting(self, verb: str, path: str, params: Params, timeout_s: float, details: Params) -> CommandResult:
+        """Make a call that is never killed."""
+        work = work_of(verb, path, params)
+        argv = _argv(verb, path, params)
+        work = dataclasses.replace(work, details={**work.details, **details})
         try:
-            return self._command.run([*argv, "--output-format", "json"], timeout_s=timeout_s)
+            started = self.calls.start(work, argv)
+            # Another change of the same configuration is not this one; the same task of another run is.
+            if not started and work.kind == "set":
+                started = self.calls.wait(work.name, timeout_s) and self.calls.start(work, argv)
+        except KproError as error:
+            raise _no_pvesh(error) from error
+        if not started and work.kind == "set":
+            raise PveTimeout(f"pvesh {verb} {path}", f"another change of it has no end after {timeout_s:g} s", "Run again")
+        if not self._ended(work, timeout_s):
+            remedy = "It goes on; run again to see how it ended"
+            raise PveTimeout(f"pvesh {verb} {path}", f"no end after {timeout_s:g} s", remedy, upid=self._upid(work.name))
+        result = self.calls.answer(work.name, argv)
+        if result is None or (result.rc in SIGNALLED and not text.find_upid(result.stdout)):
+            upid = self._upid(work.name)
+            if upid:
+                return CommandResult(tuple(argv), 0, upid, "")
+            raise PveError(f"pvesh {verb} {path}", "it was ended before it answered (killed, or the node was restarted)", "Run again")
+        return result
+
+    def _ended(self, work: Record, timeout_s: float) -> bool:
+        """Wait for the end of a call, and write down the name of its task once it is known."""
+        end = time.monotonic() + timeout_s
+        pause_s = NAME_AFTER_S
+        while not self.calls.wait(work.name, min(pause_s, max(end - time.monotonic(), 0.0))):
+            if work.kind != "set" and not self._upid(work.name):
+                self._name_task(work)
+            if time.monotonic() >= end:
+                return False
+            pause_s = NAME_EVERY_S
+        return True
+
+    def _name_task(self, work: Record) -> None:
+        record = self.calls.record(work.name)
+        if record is None:
+            return
+        about = {"vmid": work.vmid} if work.vmid else {"typefilter": work.kind}
+        with contextlib.suppress(KproError, ValueError):
+            rows = self._answer(self._run("get", f"/nodes/{work.node}/tasks", {"source": "active", **about}, self._read_timeout_s)) or []
+            found = [str(row.get("upid", "")) for row in rows if not row.get("endtime") and int(row.get("starttime") or 0) >= int(record.began_s) - 1]
+            if len(found) == 1:
+                self.calls.note(dataclasses.replace(record, upid=found[0]))
+
+    def _upid(self, name: str) -> str:
+        record = self.calls.record(name)
+        return record.upid if record else ""
+
+    def _run(self, verb: str, path: str, params: Params, timeout_s: float) -> CommandResult:
+        try:
+            return self._command.run(_argv(verb, path, params), timeout_s=timeout_s)
         except KproError as error:
             if "no end after" not in error.reason:
-                remedy = "This is no node of Proxmox VE, or PATH lacks its programs"
-                raise KproError("pvesh", error.reason, remedy) from error
+                raise _no_pvesh(error) from error
             raise PveTimeout(f"pvesh {verb} {path}", error.reason) from error
 
     def _answer(self, result: CommandResult) -> t.Any:
@@ -143,7 +206,20 @@ class Pvesh:
     @staticmethod
     def _refuse_failure(result: CommandResult) -> None:
         if result.rc != 0:
-            raise PveError(" ".join(result.argv[:3]), text.message_of(result.stderr) or result.last_error_line, rc=result.rc)
+            reason = text.message_of(result.stderr) or result.last_error_line
+            cause, remedy = text.condition_of(reason)
+            raise PveError(" ".join(result.argv[:3]), cause or reason, remedy, rc=result.rc)
+
+
+def _argv(verb: str, path: str, params: Params) -> list[str]:
+    argv = ["pvesh", verb, path]
+    for key, value in params.items():
+        argv += [f"--{key}", ("1" if value else "0") if isinstance(value, bool) else str(value)]
+    return [*argv, "--output-format", "json"]
+
+
+def _no_pvesh(error: KproError) -> KproError:
+    return KproError("pvesh", error.reason, "This is no node of Proxmox VE, or PATH lacks its programs")
 
 
 def read_or_error(api: PveApi, path: str, params: Params) -> t.Any:

@@ -49,6 +49,12 @@ class Config:
     raw: tuple[tuple[str, str], ...] = ()
     digest: str = ""
 
+    def volumes(self) -> set[str]:
+        """Return the volumes that it names: root file system, mount points and unused ones, no folders of the node."""
+        kinds = {"mp", "unused", "rootfs"}
+        found = {prop.parse(value, prop.MOUNT).get("volume", "") for key, value in self.keys.items() if kind_of(key) in kinds}
+        return {volume for volume in found if volume and not volume.startswith("/")}
+
     def numbered(self, kind: str) -> dict[str, str]:
         """Return the keys of one numbered kind (``dev``, ``mp``, ``net``) in order of their numbers."""
         found = [(int(match[2]), key) for key in self.keys if (match := NUMBERED.match(key)) and match[1] == kind]

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
+import glob
 import hashlib
 import os
 import pathlib
@@ -16,11 +18,27 @@ import time
 import typing as t
 
 from .._core.errors import KproError
+from .._gpu.guest_files_edge import guest_files, read_regular
 from .._gpu.holders_edge import ProcessFiles
+from .._linux.held_folder_edge import HeldFolder, Refused
+from .._linux.mount_state import MountRow, mount_rows
+from .._linux.mount_table import within
+from .._linux.system_folders import FOLDERS, TREES
 from .gpu_processes import GpuProcess, short_command, started_by_service
-from .idmap import FileState
+from .idmap import KINDS, FileState, granted_ranges
 
+FOREIGN_LINK = "link that others than root could have made"
+TAIL_BYTES = 4096
 LOCK_WAIT_S = 10.0  # as PVE::LXC::Config::lock_config waits
+
+
+def _state(path: str, found: os.stat_result | None) -> FileState:
+    if found is None:
+        return FileState(path, "absent")
+    mode = found.st_mode
+    kind = "folder" if stat.S_ISDIR(mode) else "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "file"
+    kind = FOREIGN_LINK if stat.S_ISLNK(mode) else kind
+    return FileState(path, kind, stat.S_IMODE(mode), found.st_uid, found.st_gid, (os.major(found.st_rdev), os.minor(found.st_rdev)))
 
 
 class Host:
@@ -38,6 +56,11 @@ class Host:
         return self._root / path.lstrip("/")
 
     @property
+    def root(self) -> pathlib.Path:
+        """Where the node's file tree begins."""
+        return self._root
+
+    @property
     def node(self) -> str:
         """Name of this node as Proxmox knows it: the host name without its domain."""
         return os.uname().nodename.split(".")[0]
@@ -48,27 +71,117 @@ class Host:
         return os.geteuid() == 0
 
     def look(self, path: str) -> FileState:
-        """Return what is at a path; links are followed."""
+        """Return what is at a path; links are followed that only root can have made."""
+        place = os.path.normpath(os.path.abspath(self._at(path)))
         try:
-            found = self._at(path).stat()
+            with HeldFolder.at(os.path.dirname(place)) as folder:
+                return _state(path, folder.status(os.path.basename(place) or "."))
         except (FileNotFoundError, NotADirectoryError):
             return FileState(path, "absent")
-        mode = found.st_mode
-        kind = "folder" if stat.S_ISDIR(mode) else "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "file"
-        numbers = (os.major(found.st_rdev), os.minor(found.st_rdev))
-        return FileState(path, kind, stat.S_IMODE(mode), found.st_uid, found.st_gid, numbers)
+        except Refused:
+            return FileState(path, FOREIGN_LINK)
+
+    def look_at_source(self, path: str) -> FileState:
+        """Return what is at a path that is to be mounted, with where its links lead."""
+        found = self.look(path)
+        real = self._inside(os.path.realpath(self._at(path)))
+        if found.kind == "folder":
+            # The same folder may have been mounted under another name.
+            place = self._at(path).stat()
+            for folder in (*TREES, *FOLDERS):
+                with contextlib.suppress(OSError):
+                    other = self._at(folder).stat()
+                    if (other.st_dev, other.st_ino) == (place.st_dev, place.st_ino):
+                        real = folder
+        return dataclasses.replace(found, real=real)
+
+    def _inside(self, path: str) -> str:
+        """Return a path of this system as the node's own."""
+        root = os.path.realpath(self._root)
+        return os.path.normpath(os.path.join("/", os.path.relpath(path, root))) if within(path, root) else path
+
+    def granted_ids(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Return the ranges of the node's ids that root may map, by kind (``u``, ``g``); a kind whose file is not there is left out."""
+        found = {}
+        for kind, name in KINDS.items():
+            with contextlib.suppress(OSError):
+                found[kind] = granted_ranges(self._at(f"/etc/sub{name}").read_text(encoding="utf-8", errors="replace"))
+        return found
 
     def look_inside(self, pid: int, path: str) -> FileState:
         """Return what is at a path inside the container whose init has this process id."""
-        return self.look(f"/proc/{pid}/root{path}")
+        try:
+            with HeldFolder.seen_by(str(self._at(f"/proc/{pid}/root"))) as root:
+                return _state(path, root.status(path.lstrip("/")))
+        except OSError:
+            return FileState(path, "absent")
+
+    def path_of(self, path: str) -> str:
+        """Return where a path of the node really lies."""
+        return str(self._at(path))
+
+    def config_written_s(self, vmid: int) -> float:
+        """Return when a container's configuration was written last, in seconds since the epoch; 0 if it is gone."""
+        with contextlib.suppress(OSError):
+            return (self._pve / "lxc" / f"{vmid}.conf").stat().st_mtime
+        return 0.0
+
+    def mounts_below(self, folder: str) -> list[str]:
+        """Return what is mounted at a folder of the node and below it, the innermost first."""
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for line in self._at("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+                place = line.split()[4]
+                if place == folder or place.startswith(f"{folder}/"):
+                    found.append(place)
+        return found[::-1]
+
+    def last_line(self, path: str) -> str:
+        """Return the last line of a log of the node, empty if there is none."""
+        with contextlib.suppress(OSError), open(os.open(self._at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
+                lines = file.read(TAIL_BYTES).decode("utf-8", "replace").strip().splitlines()
+                return lines[-1].strip() if lines else ""
+        return ""
+
+    def partial_downloads(self, path: str) -> dict[str, tuple[int, float]]:
+        """Return the parts that downloads of a template left beside its path: each with its process and when it was written last."""
+        place = self._at(path)
+        found = {}
+        for part in sorted(place.parent.glob(f"{glob.escape(place.name)}.tmp_dwnl.*")):
+            number = part.name.rpartition(".")[2]
+            with contextlib.suppress(OSError):
+                if number.isdecimal() and not part.is_symlink() and part.is_file():
+                    found[str(pathlib.PurePosixPath(path).with_name(part.name))] = (int(number), part.stat().st_mtime)
+        return found
+
+    def remove_file(self, path: str) -> None:
+        """Remove a file of the node."""
+        with contextlib.suppress(FileNotFoundError):
+            self._at(path).unlink()
+
+    def mounts(self, pid: int | str = "self") -> tuple[MountRow, ...]:
+        """Return what a process sees mounted; nothing if it is gone."""
+        with contextlib.suppress(OSError):
+            return mount_rows(self._at(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))
+        return ()
+
+    def without_links(self, path: str) -> str:
+        """Return a path of the node with its links followed."""
+        return os.path.realpath(path) if self._root == pathlib.Path("/") else path
 
     def make_folder(self, path: str, uid: int, gid: int) -> None:
-        """Make a folder 0755 with this owner; missing parents belong to root."""
-        folder = self._at(path)
-        folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        folder.mkdir(mode=0o755)
-        os.chown(folder, uid, gid)
-        folder.chmod(0o755)
+        """Make a folder 0755 with this owner; missing parents belong to root, or to whoever has the folder above them.
+
+        :raises KproError: if somebody else could have a hand in what would be given away.
+        """
+        place = os.path.normpath(os.path.abspath(self._at(path)))
+        try:
+            with HeldFolder.at(os.path.dirname(place), make=True) as parent:
+                parent.make_for(os.path.basename(place), uid, gid)
+        except OSError as error:
+            raise KproError(path, f"it cannot be made for user {uid} ({error.strerror})", "Make it on the node by hand, with that owner") from error
 
     def has_bridge(self, name: str) -> bool:
         """Tell whether the node has a network interface of this name."""
@@ -100,12 +213,11 @@ class Host:
 
     def guest_files(self, kind: str) -> dict[int, str]:
         """Return the configuration files of this node's containers (``lxc``) or VMs (``qemu-server``) by id."""
-        found = {}
-        for path in sorted((self._pve / kind).glob("*.conf")):
-            # A guest may move away between the listing and the reading.
-            with contextlib.suppress(FileNotFoundError):
-                found[int(path.stem)] = path.read_text(encoding="utf-8", errors="surrogateescape")
-        return found
+        return guest_files(self._root, kind)
+
+    def mappings_text(self) -> str:
+        """Return the cluster's resource mappings of PCI devices, empty if there are none."""
+        return read_regular(self._pve / "mapping/pci.cfg")
 
     def edit_config(self, vmid: int, digest: str, edit: t.Callable[[str], str]) -> None:
         """Rewrite a container's file under Proxmox's own lock, if it is still the one that was read.

@@ -10,6 +10,7 @@ import sys
 import typing as t
 
 from .._core.errors import KproError
+from .answers import condition_of
 from .api_edge import Params, PveError, PveTimeout, read_or_error, with_retries
 
 VERBS = {"get": "get", "create": "post", "set": "put", "delete": "delete"}
@@ -85,8 +86,8 @@ class PveHttps:
         """Change something at once."""
         return self._call("set", path, params)
 
-    def task(self, verb: str, path: str, params: Params, timeout_s: float) -> str:
-        """Start a task and return its UPID at once."""
+    def task(self, verb: str, path: str, params: Params, timeout_s: float, details: Params | None = None) -> str:
+        """Start a task and return its UPID at once; its worker belongs to the node's daemon and outlives everybody."""
         return str(self._call(verb, path, params))
 
     def _connect(self) -> t.Any:
@@ -106,7 +107,9 @@ class PveHttps:
             return call()
         except self._proxmoxer.ResourceException as error:
             errors = "; ".join(f"{key}: {str(text).strip()}" for key, text in sorted((error.errors or {}).items()))
-            raise PveError(where, errors or str(error.content or error.status_message).strip(), status=error.status_code) from error
+            reason = errors or str(error.content or error.status_message).strip()
+            cause, remedy = condition_of(reason)
+            raise PveError(where, cause or reason, remedy, status=error.status_code) from error
         except self._proxmoxer.AuthenticationError as error:
             raise KproError(where, f"{self._login.name} was refused", "Correct the user (with its realm), the password or the token") from error
         except self._requests.exceptions.SSLError as error:

@@ -1,9 +1,10 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Raw ``lxc.*`` lines of a hand-made container that pass NVIDIA devices.
+"""Raw ``lxc.*`` lines of a hand-made container that pass NVIDIA devices or driver files.
 
-Such lines can't be set or removed through the API, only in the file; ``dev[n]`` replaces them (majors are looked up at each start).
+Such lines can't be set or removed through the API, only in the file; ``dev[n]`` (majors are looked up at each start) and the
+userland that is installed in the container replace them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import dataclasses
 import re
 import typing as t
 
-RawLine = tuple[str, str]
+from .._gpu import raw_lines as nvidia
+from .._gpu.raw_lines import RawLine
+
 DEVICE_RULES = ("lxc.cgroup2.devices.allow", "lxc.cgroup.devices.allow")
-RULE = re.compile(r"^c\s+(\d+):")
+RULE = re.compile(r"^c\s+(\d{1,9}):")
 NVIDIA_MAJOR = 195
 # Kernel ranges for dynamic character majors (Documentation/admin-guide/devices.txt).
 DYNAMIC_MAJORS = (range(234, 255), range(384, 512))
@@ -42,7 +45,7 @@ def split_raw(lines: t.Sequence[RawLine], majors: t.Mapping[int, str], privilege
     A rule for a dynamic major that no driver holds now counts as a stale NVIDIA one if the container passes NVIDIA
     nodes by raw lines: nvidia-uvm's major moves at a reboot.
     """
-    passes_nvidia = any(_is_nvidia_mount(line) or _rule_major(line) == NVIDIA_MAJOR for line in lines)
+    passes_nvidia = any(nvidia.is_device_mount(line) or _rule_major(line) == NVIDIA_MAJOR for line in lines)
     replaced: list[tuple[RawLine, str]] = []
     kept: list[RawLine] = []
     for line in lines:
@@ -64,8 +67,9 @@ def remove_lines(text: str, gone: t.Iterable[RawLine]) -> str:
 
 
 def is_nvidia_line(line: RawLine) -> bool:
-    """Tell whether a line passes NVIDIA device nodes, by a mount or by a rule for their fixed major."""
-    return _is_nvidia_mount(line) or _rule_major(line) == NVIDIA_MAJOR or (line[0] == "lxc.hook.mount" and "nvidia" in line[1])
+    """Tell whether a line passes NVIDIA devices or files of the driver: by a mount, a hook, or a rule for their fixed major."""
+    shown = nvidia.is_device_mount(line) or nvidia.may_pass(line) or nvidia.driver_file(line) is not None
+    return shown or nvidia.is_hook_environment(line) or _rule_major(line) == NVIDIA_MAJOR
 
 
 def _raw_of(line: str) -> RawLine | None:
@@ -74,12 +78,17 @@ def _raw_of(line: str) -> RawLine | None:
 
 
 def _reason(line: RawLine, majors: t.Mapping[int, str], passes_nvidia: bool, privileged: bool) -> str:
-    key, value = line
-    if _is_nvidia_mount(line):
+    mount = nvidia.driver_file(line)
+    if mount:
+        later = ", and the container can't start after the next change of the driver" if nvidia.breaks_with_version(mount) else ""
+        return f"it mounts a file of the node's driver over the container's own{later}"
+    if nvidia.is_device_mount(line):
         return "an optional mount hides a missing device node"
-    if key == "lxc.hook.mount" and "nvidia" in value:
+    if nvidia.may_pass(line):
         where = " and not supported in a privileged container" if privileged else ""
-        return f"the NVIDIA mount hook is not needed with dev[n]{where}"
+        return f"the NVIDIA {line[0].removeprefix('lxc.hook.')} hook is not needed with dev[n]{where}"
+    if nvidia.is_hook_environment(line):
+        return "only the NVIDIA hook reads it"
     major = _rule_major(line)
     if major is None:
         return ""
@@ -89,10 +98,6 @@ def _reason(line: RawLine, majors: t.Mapping[int, str], passes_nvidia: bool, pri
         now = sorted(number for number, driver in majors.items() if driver == "nvidia-uvm")
         return f"major {major} belongs to no driver now{f', nvidia-uvm is {now[0]} since the last boot' if now else ''}"
     return ""
-
-
-def _is_nvidia_mount(line: RawLine) -> bool:
-    return line[0] == "lxc.mount.entry" and line[1].lstrip().startswith("/dev/nvidia")
 
 
 def _rule_major(line: RawLine) -> int | None:

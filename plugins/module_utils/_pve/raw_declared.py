@@ -57,7 +57,8 @@ def read_line(text: str) -> RawLine:
         reason = REASONS.get(line[0], "Proxmox does not accept this key and drops it at the next change")
         raise KproError(what, reason, "Take it out of raw_lines")
     if is_nvidia_line(line):
-        raise KproError(what, "NVIDIA devices are passed by dev[n], which looks up their numbers at each start", "Take it out of raw_lines and use gpus")
+        reason = "NVIDIA devices are passed by dev[n], which looks up their numbers at each start, and the driver's files are installed in the container"
+        raise KproError(what, reason, "Take it out of raw_lines and use gpus")
     return line
 
 
@@ -72,6 +73,12 @@ def edit_for(stored: t.Sequence[RawLine], wanted: t.Sequence[RawLine] | None) ->
     have = [_plain(line) for line in stored]
     gone = [line for line in dict.fromkeys(stored) if line[0] in keys and _plain(line) not in wanted]
     return RawEdit(tuple(gone), tuple(line for line in dict.fromkeys(wanted) if line not in have))
+
+
+def lines_after(stored: t.Sequence[RawLine], wanted: t.Sequence[RawLine] | None) -> tuple[RawLine, ...]:
+    """Return the raw lines as they will be."""
+    edit = edit_for(stored, wanted)
+    return (*(line for line in stored if line not in edit.gone), *edit.new)
 
 
 def add_lines(text: str, new: t.Sequence[RawLine]) -> str:

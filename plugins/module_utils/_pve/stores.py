@@ -18,16 +18,25 @@ UNPACKED_FACTOR = 4  # a zstd template of Debian unpacks to about three times it
 LEAST_GIB = 1.0
 
 
-def check_storage(name: str, content: str, rows: Rows) -> t.Mapping[str, t.Any]:
+def may_hold_volumes(row: t.Mapping[str, t.Any]) -> bool:
+    """Tell whether a storage that can be reached may hold volumes of containers."""
+    return _usable(row) and bool({"rootdir", "images"} & _contents(row))
+
+
+def check_storage(name: str, content: str, rows: Rows, login: str = "") -> t.Mapping[str, t.Any]:
     """Return the row of a storage that may hold this kind of content.
 
     :param content: ``rootdir`` or ``vztmpl``.
+    :param login: who asked, if the list may be filtered by what they may see.
     :raises KproError: if it is absent, disabled, offline, or for other content.
     """
     what = f"storage '{name}'"
     fitting = [str(row["storage"]) for row in rows if _usable(row) and content in _contents(row)]
-    remedy = f"Storages of this node for {content}: {', '.join(sorted(fitting)) or 'none'}"
+    seen = f" that {login} may see" if login else ""
+    remedy = f"Storages of this node for {content}{seen}: {', '.join(sorted(fitting)) or 'none'}"
     row = next((row for row in rows if row.get("storage") == name), None)
+    if row is None and login:
+        raise KproError(what, f"the node has no such storage, or {login} may not see it", f"Grant Datastore.AllocateSpace on /storage/{name}. {remedy}")
     if row is None:
         raise KproError(what, "the node has no such storage", remedy)
     if not _usable(row):
@@ -64,10 +73,11 @@ def template_file(volume: str) -> str:
     return volume.rsplit("/", 1)[-1]
 
 
-def check_offer(volume: str, stored: Rows, offered: Rows) -> None:
+def check_offer(volume: str, stored: Rows, offered: Rows, index_failure: str = "") -> None:
     """Stop if a missing template is not among those that Proxmox offers for download.
 
     :param offered: answer of ``aplinfo``; empty means that the index could not be had.
+    :param index_failure: what ``pveam update`` said when it was run to fetch it, and failed.
     :raises KproError: with the names that come near.
     """
     names = [str(row.get("template", "")) for row in offered]
@@ -76,7 +86,11 @@ def check_offer(volume: str, stored: Rows, offered: Rows) -> None:
         return
     near = [str(row["volid"]) for row in stored if _is_near(wanted, template_file(str(row["volid"])))]
     near += [name for name in names if _is_near(wanted, name)]
-    remedies = [] if offered else ["Proxmox's index of templates is empty: run 'pveam update' on the node"]
+    remedies = []
+    if not offered and index_failure:
+        remedies = [f"Proxmox's index of templates is empty, and 'pveam update' could not fetch it ({index_failure})"]
+    elif not offered:
+        remedies = ["Proxmox's index of templates is empty: run 'pveam update' on the node"]
     remedies += [f"Near it: {', '.join(near)}"] if near else []
     raise KproError(
         f"template '{volume}'",

@@ -88,12 +88,15 @@ class ReadyWait:
         self._selector = selectors.DefaultSelector()
         self._follower: JournalFollower | None = None
 
-    def run(self, poll_s: float, hang_budgets_s: t.Mapping[str, float] | None = None) -> Outcome:
-        """Return when ready or lost, or what is known after ``poll_s`` seconds; a walk under way is always waited for."""
+    def run(self, poll_s: float, hang_budgets_s: t.Mapping[str, float] | None = None, waited_s: float = 0.0) -> Outcome:
+        """Return when ready or lost, or what is known after ``poll_s`` seconds; a walk under way is always waited for.
+
+        :param waited_s: how long earlier calls have waited for this start.
+        """
         pidfd = self._open_pidfd()
         self._selector.register(self._walk.pipe, selectors.EVENT_READ, "walk")
         try:
-            return self._loop(time.monotonic() + poll_s, hang_budgets_s)
+            return self._loop(time.monotonic() + poll_s, hang_budgets_s or {}, waited_s)
         finally:
             if pidfd is not None:
                 os.close(pidfd)
@@ -101,7 +104,7 @@ class ReadyWait:
                 self._follower.close()
             self._selector.close()
 
-    def _loop(self, deadline: float, hang_budgets_s: t.Mapping[str, float] | None) -> Outcome:
+    def _loop(self, deadline: float, hang_budgets_s: t.Mapping[str, float], waited_s: float) -> Outcome:
         began = time.monotonic()
         unit = self._systemd.state()
         loss = self._unit_loss(unit)
@@ -119,7 +122,7 @@ class ReadyWait:
                 self._walk.begin()
             if now >= deadline and not self._walk.busy:
                 unit = self._systemd.state()
-                hang = self._log.hang(time.time(), hang_budgets_s)
+                hang = self._log.hang(time.time(), hang_budgets_s, waited_s + now - began)
                 loss = self._unit_loss(unit) or (("hang", hang) if hang else None)
                 return self._lost(loss, unit) if loss else Outcome("waiting", self._last, self._log, unit)
             events = self._events(now + 1.0 if self._walk.busy else min(now + 1.0, retry_at, deadline))

@@ -12,16 +12,20 @@ import pwd
 import shutil
 import typing as t
 
+from .._apt.edge import install, source_files
+from .._apt.explain import explain
 from .._apt.key_edge import fetch_key
 from .._apt.repository import Repository
 from .._core.changes import Change
 from .._core.errors import KproError
 from .._linux.command_edge import Command
+from .._linux.held_folder_edge import HeldFolder
 from .._linux.text_file_edge import TextFile, write_text_file
 from .base import AUTHORITIES, AUTHORITY_PREFIX, BUNDLE, Account, BasePresent, BaseWanted, installed_packages
 
 _APT_TIMEOUT_S = 3600.0
-_APT = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]
+# Not "-qq": which package does not fit is told only with "-q".
+_APT = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]
 _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "APT_LISTCHANGES_FRONTEND": "none", "NEEDRESTART_SUSPEND": "1"}
 
 
@@ -100,27 +104,34 @@ class Distribution:
         write_text_file(TextFile(str(self._path(repository.sources_path)), repository.sources_text, 0o644, "root", "root"))
 
     def _packages(self, names: tuple[str, ...]) -> None:
-        self._apt("update")
-        self._apt("install", "--yes", "--no-install-recommends", *names)
+        """Install packages; a source that fails matters only if it is needed for them.
 
-    def _apt(self, verb: str, *arguments: str) -> None:
-        result = self._command.run([*_APT, verb, *arguments], timeout_s=_APT_TIMEOUT_S, env=_APT_ENV)
-        if result.rc != 0:
-            errors = [line for line in result.stderr.splitlines() if line.startswith("E: ")] or [result.last_error_line]
-            raise KproError(f"apt-get {verb}", " ".join(errors), "Check the container's network, name server and apt sources", rc=result.rc)
+        :raises KproError: why they can't be had, in apt's own words, and what to do.
+        """
+        argv = [*_APT, "install", "--yes", "--no-install-recommends", *names]
+        code, said, update = install(self._apt, argv, [*_APT, "update"], update_first=True)
+        if code:
+            problem = explain(said, update, source_files(self._path("/etc/apt")), names)
+            raise KproError("apt-get install", problem.reason, problem.remedy or "Check the container's network, name server and apt sources", rc=code)
+
+    def _apt(self, argv: t.Sequence[str]) -> tuple[int, str]:
+        result = self._command.run(argv, timeout_s=_APT_TIMEOUT_S, env=_APT_ENV)
+        return result.rc, f"{result.stdout}\n{result.stderr}"
 
     def _set_account(self, account: Account, known: bool) -> None:
         home = pathlib.Path(account.home)
-        home.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        above = HeldFolder.at(str(home.parent), make=True)
         if known:
             self._command.check(["usermod", "--home", account.home, "--shell", account.shell, account.name])
         else:
             create = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", account.home, "--shell", account.shell]
             self._command.check([*create, account.name])
         if not home.is_dir():
-            home.mkdir(mode=0o750)
             entry = pwd.getpwnam(account.name)
-            os.chown(home, entry.pw_uid, entry.pw_gid)
+            try:
+                above.make_for(home.name, entry.pw_uid, entry.pw_gid, 0o750)
+            except OSError as error:
+                raise KproError(account.home, f"it cannot be made ({error.strerror})", f"Make it by hand for the user {account.name}") from error
 
     @staticmethod
     def _account(name: str) -> Account | None:

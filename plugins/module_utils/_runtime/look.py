@@ -26,12 +26,12 @@ class Differs(Exception):
     """Something is not as wanted; the text says what."""
 
 
-def look(params: t.Mapping[str, t.Any], keep: bool = False) -> dict[str, t.Any]:
+def look(params: t.Mapping[str, t.Any], keep: bool = False, note: bool = False) -> dict[str, t.Any]:
     """Return whether nothing is to be done, and if so, what the steps would return; else the first thing that differs.
 
     What can't be looked at differs too: the step itself says why.
 
-    :param keep: whether what was found out about copies between GPUs may be kept.
+    :param keep: whether what was found out may be kept of copies between GPUs; ``note``: that all files of the environment were read.
     """
     found: dict[str, t.Any] = {"changed": False, "same": False, "differs": "", "base": {}, "userland": {}, "cuda": {}, "environment": {}}
     try:
@@ -39,7 +39,7 @@ def look(params: t.Mapping[str, t.Any], keep: bool = False) -> dict[str, t.Any]:
         if params["driver_version"]:
             found["userland"] = _userland(params["driver_version"])
             found["cuda"] = _cuda(params["user"], params["gpus"], keep)
-        found["environment"] = _environment(params, found["base"]["system"], found["cuda"])
+        found["environment"] = _environment(params, found["base"]["system"], found["cuda"], note)
     except (Differs, KproError) as error:
         return {**found, "differs": error.sentence if isinstance(error, KproError) else str(error)}
     return {**found, "same": True}
@@ -72,7 +72,7 @@ def _cuda(user: str, gpus: int, keep: bool) -> dict[str, t.Any]:
     return answer
 
 
-def _environment(params: t.Mapping[str, t.Any], system: t.Mapping[str, t.Any], cuda: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _environment(params: t.Mapping[str, t.Any], system: t.Mapping[str, t.Any], cuda: t.Mapping[str, t.Any], note: bool) -> dict[str, t.Any]:
     lane = choose_lane(params["lane"], params["driver_version"])
     python = choose_python(lane, params["python"], system["python"])
     facts = Facts(
@@ -92,7 +92,7 @@ def _environment(params: t.Mapping[str, t.Any], system: t.Mapping[str, t.Any], c
         source = {name: value for name, value in values.items() if name != "lock_file"} | {"lock": params["flash_attn_lock"]}
     lock = params["locks"].get(python, "")
     options = {**params["environment"], "lock": lock, "python": python, "package_version": lane.engine_version, "source_package": source}
-    result = ensure(options, apply=False)
+    result = ensure(options, apply=False, keep=note)
     if result["changed"]:
         raise Differs(result["plan"][0])
     return result

@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .._core.errors import KproError
+from .._start.check import config_lines
+from .._start.record import Record
 from .files import api_key, given_texts, wanted_service
 from .ladder import Memory, memory_from, next_rung, rung_after_loss, with_loss
 from .plan import ServicePresent, ServiceWanted
@@ -26,6 +27,7 @@ class Choice:
     :param texts: of the last good configuration; empty for a rung.
     :param names: engine version, model path and served name of what is to run.
     :param unfit: causes by rung that the memory plan refuses.
+    :param good: the record of the last good configuration; empty for a rung.
     """
 
     rung: int
@@ -33,6 +35,12 @@ class Choice:
     names: t.Mapping[str, str]
     texts: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     unfit: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
+    good: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def restored(self) -> bool:
+        """The last good configuration is to run."""
+        return self.rung == ROLLED_BACK
 
     @property
     def causes(self) -> dict[str, str]:
@@ -55,41 +63,65 @@ class Choice:
         return [f"What runs is {runs}. Given up: {'; '.join(lost)}.{again}"]
 
 
-def choose(params: t.Mapping[str, t.Any], state: ServiceState, present: ServicePresent) -> Choice:
-    """Return what to run, after a lost start (option ``lost``) or at the beginning of a run.
+def choose(params: t.Mapping[str, t.Any], state: ServiceState, present: ServicePresent, unfinished: Record | None = None) -> Choice:
+    """Return what to run at the beginning of a run.
 
-    :raises KproError: if the start was lost for a reason that no other configuration cures, and there is no good one to restore.
+    :param unfinished: an earlier run with the same inputs that did not end; its configuration is gone on with.
     """
-    rungs = [params["config_text"] or "", *params["fallback_config_texts"]]
-    memory = memory_from(state.rungs(), _inputs(params, rungs), forget=params["retry"] and not params["lost"])
-    names = {name: str(params[name] or "") for name in ("engine_version", "model_path", "served_name")}
-    unfit = {int(number): str(cause) for number, cause in params["unfit"].items()}
-    if params["lost"]:
-        return _after_loss(params, state, Choice(0, memory, names, unfit=unfit), len(rungs))
-    rung = next_rung(memory, len(rungs), unfit)
-    if rung is not None:
-        return Choice(rung, memory, names, unfit=unfit)
+    begin = _beginning(params, state, forget=params["retry"] and unfinished is None)
+    rungs = len(params["rungs"])
     good = state.good()
+    if unfinished is not None and unfinished.rung == ROLLED_BACK and good:
+        return _restored(good, begin)
+    if unfinished is not None and 0 <= unfinished.rung < rungs:
+        return dataclasses.replace(begin, rung=unfinished.rung)
+    rung = next_rung(begin.memory, rungs, begin.unfit)
+    if rung is not None:
+        return dataclasses.replace(begin, rung=rung)
     if good and present.unit.running and present.started_digest == good.get("digest"):
-        # Everything wanted is known to fail and the last good configuration runs: nothing is tried again behind its back.
-        return _restored(good, Choice(ROLLED_BACK, memory, names, unfit=unfit))
+        # All rungs failed and the last good one runs: leave it.
+        return _restored(good, begin)
     # All failed earlier and nothing runs: what made them fail may be gone, so begin anew.
-    return Choice(next_rung(Memory(), len(rungs), unfit) or 0, dataclasses.replace(memory, failed={}), names, unfit=unfit)
+    rung = next_rung(Memory(), rungs, begin.unfit) or 0
+    return dataclasses.replace(begin, rung=rung, memory=dataclasses.replace(begin.memory, failed={}))
 
 
-def _after_loss(params: t.Mapping[str, t.Any], state: ServiceState, choice: Choice, rungs: int) -> Choice:
-    lost = {"rung": 0, "class": "unknown", "cause": "", **params["lost"]}
-    number, class_, cause = int(lost["rung"]), str(lost["class"]), str(lost["cause"])
-    memory = with_loss(choice.memory, number, class_, cause, params["rung_names"])
-    rung = rung_after_loss(memory, class_, number, rungs, choice.unfit)
+def after_loss(params: t.Mapping[str, t.Any], state: ServiceState, lost: Choice, class_: str, cause: str, digest: str) -> Choice | str:
+    """Return what to run after a lost start: the next rung, or the last good configuration; a text says why there is none.
+
+    :param lost: what was started.
+    :param digest: with what it was started.
+    """
+    if lost.rung == ROLLED_BACK:
+        return ""
+    memory = with_loss(lost.memory, lost.rung, class_, cause, rung_names(params))
+    begin = dataclasses.replace(_beginning(params, state), memory=memory)
+    rung = rung_after_loss(memory, class_, lost.rung, len(params["rungs"]), begin.unfit)
     if rung is not None:
-        return dataclasses.replace(choice, rung=rung, memory=memory)
+        return dataclasses.replace(begin, rung=rung)
     good = state.good()
-    elsewhere = bool(good) and _of_other_hardware(good_texts(good), params)
-    if not good or elsewhere or good.get("digest") == lost.get("digest"):
-        why = " (the last good one was for other GPUs or another driver)" if elsewhere else ""
-        raise KproError(params["unit"], f"the start was lost and there is no other configuration to run{why}: {cause}", str(lost.get("remedy", "")))
-    return _restored(good, dataclasses.replace(choice, rung=ROLLED_BACK, memory=memory))
+    if good and _of_other_hardware(good_texts(good), params):
+        return " (the last good one was for other GPUs or another driver)"
+    return _restored(good, begin) if good and good.get("digest") != digest else ""
+
+
+def inputs_digest(params: t.Mapping[str, t.Any]) -> str:
+    """Return one digest over all that the service is described by."""
+    texts = {f"rung {number}": str(rung["config_text"]) for number, rung in enumerate(params["rungs"])}
+    names = ("unit_text", "environment_text", "gate_text", "launcher_text", "engine_version", "model_path")
+    return texts_digest({**texts, **{name: str(params[name] or "") for name in names}})
+
+
+def rung_names(params: t.Mapping[str, t.Any]) -> list[str]:
+    """Return the names of the rungs, for the report."""
+    return [str(rung["name"]) for rung in params["rungs"]]
+
+
+def _beginning(params: t.Mapping[str, t.Any], state: ServiceState, *, forget: bool = False) -> Choice:
+    memory = memory_from(state.rungs(), inputs_digest(params), forget=forget)
+    names = {name: str(params[name] or "") for name in ("engine_version", "model_path", "served_name")}
+    unfit = {number: str(rung["refused"]) for number, rung in enumerate(params["rungs"]) if rung["refused"]}
+    return Choice(0, memory, names, unfit=unfit)
 
 
 def _of_other_hardware(texts: t.Mapping[str, str], params: t.Mapping[str, t.Any]) -> bool:
@@ -99,20 +131,25 @@ def _of_other_hardware(texts: t.Mapping[str, str], params: t.Mapping[str, t.Any]
 
 
 def _restored(good: dict[str, t.Any], choice: Choice) -> Choice:
-    return dataclasses.replace(choice, names={**choice.names, **good_texts(good, "names")}, texts=good_texts(good))
+    kept = good_texts(good, "names")
+    names = {name: kept.get(name, value) for name, value in choice.names.items()}
+    return dataclasses.replace(choice, rung=ROLLED_BACK, names=names, texts=good_texts(good), good=good)
 
 
-def _inputs(params: t.Mapping[str, t.Any], rungs: t.Sequence[str]) -> str:
-    texts = {f"rung {number}": text for number, text in enumerate(rungs)}
-    names = ("unit_text", "environment_text", "gate_text", "launcher_text", "engine_version", "model_path")
-    return texts_digest({**texts, **{name: str(params[name] or "") for name in names}})
+def wanted_now(params: t.Mapping[str, t.Any], paths: t.Mapping[str, str], present: ServicePresent, choice: Choice, *, force: bool = False) -> ServiceWanted:
+    """Return what the service is to be, with the chosen configuration.
 
-
-def wanted_now(params: t.Mapping[str, t.Any], paths: t.Mapping[str, str], present: ServicePresent, choice: Choice) -> ServiceWanted:
-    """Return what the service is to be, with the chosen configuration."""
+    :param force: restart although nothing changed.
+    """
     if params["state"] == "stopped":
         return ServiceWanted((), "", running=False)
+    if choice.texts:
+        return wanted_service(choice.texts, _key_of(choice), paths, params["group"], force_restart=force)
     key = api_key(params, present)
-    rungs = [params["config_text"] or "", *params["fallback_config_texts"]]
-    texts = choice.texts or given_texts(params, rungs[choice.rung], key)
-    return wanted_service(texts, key, paths, params["group"], force_restart=params["force_restart"] and not params["lost"])
+    texts = given_texts(params, str(params["rungs"][choice.rung]["config_text"]), key)
+    return wanted_service(texts, key, paths, params["group"], force_restart=force)
+
+
+def _key_of(choice: Choice) -> str:
+    """Return the API key of the last good configuration; an older release kept it in the engine's configuration only."""
+    return str(choice.good.get("api_key") or config_lines(choice.texts.get("config", "")).get("api-key", ""))

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import json
 import typing as t
 
+from .._linux.state_file_edge import UnusableFile, read_state
 from .._linux.systemd_edge import Systemd
 from .._linux.text_file_edge import TextFile, read_text_file, set_owner_and_mode, write_text_file
 from .plan import ServiceFile, ServicePresent
@@ -24,13 +24,15 @@ def read_service_files(paths: t.Mapping[str, str]) -> dict[str, ServiceFile]:
 
 
 def read_start_note(path: str) -> tuple[str, str]:
-    """Return digest and invocation id that the gate noted at the last start; empty texts without a readable note."""
-    found = read_text_file(path)
+    """Return digest and invocation id that the gate noted at the last start; empty texts without a readable note.
+
+    The service's user can write there.
+    """
     try:
-        note = json.loads(found.text) if found else {}
-    except ValueError:
+        note = read_state(path)
+    except UnusableFile:
         note = {}
-    return (str(note.get("digest", "")), str(note.get("invocation_id", ""))) if isinstance(note, dict) else ("", "")
+    return str(note.get("digest", "")), str(note.get("invocation_id", ""))
 
 
 def observe_service(paths: t.Mapping[str, str], started_path: str, systemd: Systemd) -> ServicePresent:

@@ -11,7 +11,7 @@ import typing as t
 from .._core.changes import Change
 from .._core.errors import KproError
 from .plan import ServiceFile, ServicePresent, ServiceWanted
-from .text import API_KEY_PLACEHOLDER, DIGEST_NAME, quoted_for_yaml, settings_text, texts_digest, without_digest_line, without_secrets
+from .text import ADMIN_KEY_PLACEHOLDER, API_KEY_PLACEHOLDER, DIGEST_NAME, quoted_for_yaml, settings_text, texts_digest, without_digest_line, without_secrets
 
 TEXTS = ("unit", "config", "environment", "gate", "launcher")
 PATH_SPEC: dict[str, t.Any] = {
@@ -33,16 +33,20 @@ def service_paths(params: t.Mapping[str, t.Any]) -> dict[str, str]:
 
 
 def given_texts(params: t.Mapping[str, t.Any], config: str, key: str) -> dict[str, str]:
-    """Return the rendered texts by role, with the API key filled in.
+    """Return the rendered texts by role, with the keys filled in.
 
     :param params: options of the module (``*_text``).
     :param config: the engine's configuration to run, one of the rungs.
     :raises KproError: if a text is missing.
     """
-    missing = [f"{role}_text" for role in TEXTS if params[f"{role}_text"] is None]
+    rendered = [role for role in TEXTS if role != "config"]
+    missing = [f"{role}_text" for role in rendered if params[f"{role}_text"] is None]
     if missing:
         raise KproError("kpro.llm.sglang_service", f"state=started needs {', '.join(missing)}", "Render the templates of the role sglang_server")
-    return {**{role: params[f"{role}_text"] for role in TEXTS}, "config": config.replace(API_KEY_PLACEHOLDER, quoted_for_yaml(key))}
+    admin_key = _checked(str(params["admin_api_key"])) if params.get("admin_api_key") else ""
+    for placeholder, value in ((API_KEY_PLACEHOLDER, key), (ADMIN_KEY_PLACEHOLDER, admin_key)):
+        config = config.replace(placeholder, quoted_for_yaml(value))
+    return {**{role: params[f"{role}_text"] for role in rendered}, "config": config}
 
 
 def wanted_service(texts: t.Mapping[str, str], key: str, paths: t.Mapping[str, str], group: str, *, force_restart: bool = False) -> ServiceWanted:

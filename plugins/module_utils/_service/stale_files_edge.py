@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+
+from .._linux.held_folder_edge import HeldFolder, Refused
 
 # Names that NCCL, SGLang and CUDA give their segments.
 _SEGMENT = re.compile(r"^(?:nccl-|sgl_shm_|sglang_|cuda\.shm\.|torch_)")
@@ -27,11 +30,9 @@ def stale_files(uid: int, shm: str, cache_roots: list[str], open_files: set[str]
 
 
 def remove_file(path: str) -> None:
-    """Remove a file; one that is gone already is fine."""
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
+    """Remove a file; one that is gone already is fine. Its user owns the folders above it, and may lead them elsewhere meanwhile."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, Refused), HeldFolder.at(os.path.dirname(path)) as folder:
+        folder.unlink(os.path.basename(path))
 
 
 def _listed(folder: str) -> list[str]:

@@ -12,6 +12,7 @@ import typing as t
 from .._core.errors import KproError
 
 API_KEY_PLACEHOLDER = "@KPRO_API_KEY@"
+ADMIN_KEY_PLACEHOLDER = "@KPRO_ADMIN_API_KEY@"
 DIGEST_NAME = "KPRO_CONFIG_DIGEST"
 MASK = "********"
 
@@ -19,6 +20,7 @@ _SECRET_LINE = re.compile(
     r"^(?P<head>\s*[\w-]*(?:token|secret|password|api[_-]?key|credential)[\w-]*\s*[:=]\s*)(?P<value>\S.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
+_SECRET_NAME = re.compile(r"token|secret|passw|api[_-]?key|credential|auth", re.IGNORECASE)
 # Limits and counts are named "...tokens" too and are no secret.
 _PLAIN_VALUE = re.compile(r"^[\"']?(?:\d+(?:\.\d+)?|true|false|null|none)[\"']?$", re.IGNORECASE)
 
@@ -90,10 +92,17 @@ def texts_digest(texts: t.Mapping[str, str]) -> str:
 
 def without_secrets(text: str, secrets: t.Iterable[str] = ()) -> str:
     """Return the text with known secrets, and values of names that sound like one, replaced by stars."""
+    # The lines first: a secret may be a part of such a name.
+    text = _SECRET_LINE.sub(_masked_line, text)
     for secret in secrets:
         if secret:
             text = text.replace(secret, MASK)
-    return _SECRET_LINE.sub(_masked_line, text)
+    return text
+
+
+def without_secret_names(environment: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return an environment without the variables whose names sound like a secret; numbers and switches are none, whatever their names."""
+    return {name: value for name, value in environment.items() if not _SECRET_NAME.search(name) or _PLAIN_VALUE.match(str(value).strip())}
 
 
 def _masked_line(match: re.Match[str]) -> str:

@@ -31,6 +31,7 @@ class Request:
 
     :param where: what to call the config in an error.
     :param entries: tensors of the safetensors files; empty if only the config is known.
+    :param notes: what a person should hear of these files.
     """
 
     config: t.Mapping[str, t.Any]
@@ -42,6 +43,7 @@ class Request:
     environment: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     weights_gib: float | None = None
     free_before_gib: float | None = None
+    notes: t.Sequence[str] = ()
 
 
 def planned(request: Request, goal: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
@@ -56,6 +58,7 @@ def planned(request: Request, goal: t.Mapping[str, t.Any] | None = None) -> dict
 def inputs_of(request: Request) -> tuple[Inputs, list[str]]:
     """Return the checked inputs of a plan, and warnings about them."""
     rules, warnings = rules_of(request.version)
+    warnings = [*warnings, *request.notes]
     model = model_of(request.config, request.where)
     options = options_of(request.args, request.version, rules)
     check_environment(request.environment)

@@ -25,10 +25,11 @@ def request_of(params: Params) -> Request:
 
     :raises KproError: if model or GPUs can't be read.
     """
-    config, where, entries = params["model_config"], "option model_config", []
+    config, where, entries, notes = params["model_config"], "option model_config", [], []
     if params["model_path"]:
         folder = ModelFolder(params["model_path"])
         config, where, entries = folder.config(), f"{params['model_path']}/config.json", folder.entries()
+        notes = folder.notes
     elif params["model_profile"]:
         config, where = config_of(params["model_profile"]), f"profile {params['model_profile']}"
     cards = cards_of(params["gpus"], params["gpu_type"], params["gpu_count"])
@@ -42,6 +43,7 @@ def request_of(params: Params) -> Request:
         params["environment"],
         params["weights_gib"],
         params["free_before_load_gib"],
+        notes,
     )
 
 

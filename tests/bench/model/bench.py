@@ -242,7 +242,7 @@ class Bench:
                 ["xargs", "-0", "-n", "1", "-P", str(os.cpu_count()), "openssl", "dgst", "-sha256"], input=names.encode(), stdout=subprocess.DEVNULL, check=True
             )
             theirs = time.monotonic() - began
-            store.remove(os.path.join(snapshot.path, manifests.MANIFEST_NAME))
+            os.unlink(os.path.join(snapshot.path, manifests.MANIFEST_NAME))
             argv = self._tools["kpro"](target)
             began = time.monotonic()
             subprocess.run(argv, check=True)
@@ -270,7 +270,9 @@ class Bench:
             with open(os.path.join(snapshot.path, file.path), "wb") as handle:
                 handle.truncate(file.size_bytes)
         checked = store.stats(snapshot.path, [file.path for file in files])
-        snapshot.write_manifest(snapshot.path, Manifest(REPOSITORY, "a" * 40, tuple(files), checked))
+        folder = snapshot.folder()
+        assert folder
+        store.write_manifest(folder, Manifest(REPOSITORY, "a" * 40, tuple(files), checked))
         arguments = {"repository": REPOSITORY, "revision": "a" * 40, "store": str(target), "endpoint": "http://127.0.0.1:9"}
         call = (
             f"from ansible.module_utils.testing import patch_module_args as p\nfrom {MODULE} import main\nimport atexit, sys, time\nbegan = time.monotonic()\n"

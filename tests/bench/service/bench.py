@@ -34,6 +34,7 @@ sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests" / "unit" / "plugin
 
 from sglang_standins import ENGINE, STANDINS, StandinUnit, free_port, run_module  # noqa: E402
 
+from ansible_collections.kpro.llm.plugins.module_utils._start import watch_edge as _start_watch  # noqa: E402
 from ansible_collections.kpro.llm.plugins.modules import gpu_cleanup, sglang_ready  # noqa: E402
 
 LOADING = [{"log": "gate: ok"}, {"log": "server_args={}"}, {"log": "Load weight begin. avail mem=18.82 GB"}]
@@ -56,7 +57,7 @@ def played_unit() -> t.Iterator[StandinUnit]:
             (programs / name).chmod(0o755)
         before = os.environ["PATH"]
         os.environ.update(KPRO_STANDIN_STATE=str(state), PATH=f"{programs}{os.pathsep}{before}")
-        sglang_ready.CLOCK_PATH = str(Path(folder) / "ready.json")
+        _start_watch.CLOCK_PATH = str(Path(folder) / "ready.json")
         unit = StandinUnit(state)
         try:
             yield unit
@@ -81,7 +82,7 @@ def start_delay(line: str, last: dict[str, t.Any]) -> float:
     steps = [*LOADING, {"listen": port}, {"sleep": 0.8 + random.random()}, last]
     with played_unit() as unit:
         identity = unit.run_engine(steps)
-        run_module(sglang_ready.main, identity=identity, port=port, answer_pattern="hello", poll_s=30, level="health", on_failure="leave")
+        run_module(sglang_ready.main, identity=identity, port=port, answer_pattern="hello", poll_s=30, level="health")
         return time.time() - event_time(unit, line)
 
 

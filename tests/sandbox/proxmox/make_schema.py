@@ -49,6 +49,7 @@ PATHS = [
     "/cluster/status",
     "/storage",
     "/storage/{storage}",
+    "/access/permissions",
 ]
 
 KEEP = (

@@ -58,6 +58,27 @@ def test_a_privileged_container_gets_rules_only(here: node.Node) -> None:
     assert "lxc.cgroup2.devices.allow = c 1:3 r" in lines
 
 
+@pytest.mark.parametrize("level", ["unprivileged: 1\n", ""])
+def test_a_map_of_its_own_replaces_the_default_one_at_either_level(here: node.Node, level: str) -> None:
+    own = ["u 0 200000 1000", "u 1000 1000 1", "g 0 300000 65536"]
+    text = CONFIG.replace("unprivileged: 1\n", level) + "".join(f"lxc.idmap: {line}\n" for line in own)
+    lines = generated(here, text)
+    assert [line for line in lines if line.startswith("lxc.idmap")] == [f"lxc.idmap = {line}" for line in own]
+    assert f"lxc.include = {lxc_config.INCLUDES}/userns.conf" in lines
+    assert lxc_config.root_ids(config_file.parse(text, "900")) == (200000, 300000)
+
+
+def test_a_map_without_a_line_for_the_root_leaves_it_at_0(here: node.Node) -> None:
+    text = f"{CONFIG}lxc.idmap: g 0 100000 65536\n"
+    assert [line for line in generated(here, text) if line.startswith("lxc.idmap")] == ["lxc.idmap = g 0 100000 65536"]
+    assert lxc_config.root_ids(config_file.parse(text, "900")) == (0, 100000)
+
+
+def test_a_map_for_both_kinds_is_not_read(here: node.Node) -> None:
+    with pytest.raises(ApiError, match="failed to parse idmap: b 0 100000 65536"):
+        generated(here, f"{CONFIG}lxc.idmap: b 0 100000 65536\n")
+
+
 def test_mount_points_keep_blanks_and_come_by_number(here: node.Node) -> None:
     entries = [line for line in generated(here, CONFIG) if line.startswith("lxc.mount.entry = /srv")]
     assert entries == [

@@ -5,21 +5,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import yaml
-
 from ansible_collections.kpro.llm.plugins.module_utils._driver import files
 from ansible_collections.kpro.llm.plugins.module_utils._driver.repository import repository_of
-
-VARIABLES = yaml.safe_load((Path(__file__).parents[3] / "roles" / "gpu_node" / "vars" / "main.yml").read_text(encoding="utf-8"))
+from ansible_collections.kpro.llm.plugins.module_utils._removal import driver_converge as cleanup
 
 
 def test_every_file_of_the_driver_is_taken_away() -> None:
     repository = repository_of("https://example.org/", "", "", "debian13")
     put = {*files.node_files([0], persistence=True, power_limit_w=0, repository=repository, version="580.173.02"), repository.key_path}
-    assert set(VARIABLES["__gpu_node_files"]) == put
+    assert set(cleanup.PATHS) == put
+
+
+def test_every_file_says_whose_it_is_or_has_a_name_of_ours() -> None:
+    repository = repository_of("https://example.org/", "", "", "debian13")
+    texts = files.node_files([0], persistence=True, power_limit_w=300, repository=repository, version="580.173.02")
+    assert {path for path, text in texts.items() if cleanup.MARK not in text} | {repository.key_path} == cleanup.UNMARKED
 
 
 def test_every_unit_is_stopped_before_the_one_it_needs() -> None:
-    assert VARIABLES["__gpu_node_units"] == list(reversed(files.node_units(persistence=True)))
+    assert list(cleanup.UNITS) == list(reversed(files.node_units(persistence=True)))

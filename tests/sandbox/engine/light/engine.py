@@ -91,7 +91,8 @@ class Engine(http.server.BaseHTTPRequestHandler):
         message = self.scenario.get("tool_message") if body.get("tools") else None
         if thinking:
             message = self.scenario.get("think_message") or {"content": "x", "reasoning_content": self.scenario["thinks"], "tool_calls": None}
-        message = message or {"content": self.scenario.get("answer", "\n\nHello from the tiny test model."), "reasoning_content": None, "tool_calls": None}
+        said = {"content": self.scenario.get("answer", "\n\nHello from the tiny test model."), "reasoning_content": self.scenario.get("reasons")}
+        message = message or {**said, "tool_calls": None}
         time.sleep(float(self.scenario.get("answer_s", 0)))
         return self._send(200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"completion_tokens": 8}})
 

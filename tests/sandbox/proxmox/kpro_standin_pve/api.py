@@ -32,6 +32,7 @@ MODULES = (
     ("/nodes/{node}/stopall", "lifecycle"),
     ("/nodes/{node}/tasks", "guest_api"),
     ("/cluster", "guest_api"),
+    ("/access", "access"),
     ("/", "node_api"),
 )
 

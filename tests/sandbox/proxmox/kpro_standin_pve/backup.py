@@ -93,7 +93,7 @@ def _restore(node: Node, vmid: str, archive: Path, found: storage.Storage, reque
     config, size = _wanted(read_config(archive), request)
     with config_lock(node, vmid):
         if store.exists(node, vmid):
-            lifecycle.destroy(node, vmid, store.load(node, vmid))
+            lifecycle.destroy(node, vmid, store.load(node, vmid), task)
         volid = storage.allocate(node, found, vmid, size)
         root = node.path(storage.volume_path(node, volid))
         task.log(f"restoring '{archive}' now..")

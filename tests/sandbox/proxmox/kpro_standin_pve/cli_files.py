@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import cli_options, normalise, store
+from . import cli_options, store
 from .cli_options import UsageError
 from .errors import ApiError, bad_parameters, failed
 from .locks import config_lock
-from .lxc_config import SHIFT
+from .lxc_config import root_ids
 from .node import Node
 from .schema import check_value
 from .tasks import run_task
@@ -35,7 +35,7 @@ class Copy:
     mode: int | None
     user: str | None
     group: str | None
-    shift: int
+    shift: tuple[int, int]
 
 
 def run(node: Node, command: str, argv: Sequence[str]) -> int:
@@ -47,7 +47,7 @@ def run(node: Node, command: str, argv: Sequence[str]) -> int:
         vmid = options["vmid"]
         if reason := check_value("vmid", vmid, {"type": "integer", "format": "pve-vmid"}):
             raise bad_parameters({"vmid": reason})
-        values = store.load(node, vmid).current.values
+        config = store.load(node, vmid)
         pid = node.driver.init_pid(node, vmid) if node.driver.is_running(node, vmid) else None
         if pid is None:
             raise failed(f"can't {command} file: CT {vmid} not running")
@@ -56,7 +56,7 @@ def run(node: Node, command: str, argv: Sequence[str]) -> int:
         return 255
     except ApiError as error:
         return cli_options.report(error, usage)
-    shift = SHIFT if normalise.flag(values, "unprivileged") and command == "push" else 0
+    shift = root_ids(config) if command == "push" else (0, 0)
 
     def work(_task: object, at: Node) -> None:
         with config_lock(at, vmid):
@@ -84,8 +84,8 @@ def _mode(perms: str | None) -> int | None:
 def _ids(copy: Copy) -> tuple[int, int]:
     """Resolve names by the files of the current root (the container's after a chroot)."""
     return (
-        copy.shift + _id("passwd", "uid", copy.user),
-        copy.shift + _id("group", "gid", copy.group),
+        copy.shift[0] + _id("passwd", "uid", copy.user),
+        copy.shift[1] + _id("group", "gid", copy.group),
     )
 
 

@@ -20,6 +20,7 @@ PVESM_USAGE = """USAGE: pvesm <COMMAND> [ARGS] [OPTIONS]
        pvesm list <storage> [OPTIONS]
        pvesm status  [OPTIONS]
        pvesm path <volume>
+       pvesm free <volume> [OPTIONS]
 """
 PVEAM_USAGE = """USAGE: pveam <COMMAND> [ARGS] [OPTIONS]
 
@@ -71,6 +72,7 @@ def pvesm(argv: Sequence[str], node: Node | None = None) -> int:
         "status": (" [OPTIONS]", {"storage": STRING, "content": STRING}, (), _status),
         "list": ("<storage> [OPTIONS]", {"content": STRING, "vmid": STRING}, ("storage",), _list),
         "path": ("<volume>", {}, ("volume",), _path),
+        "free": ("<volume> [OPTIONS]", {"storage": STRING}, ("volume",), _free),
     }
     return _dispatch("pvesm", PVESM_USAGE, commands, node, argv)
 
@@ -141,6 +143,16 @@ def _path(node: Node, options: dict[str, str]) -> None:
     print(storage.volume_path(node, volume))
 
 
+def _free(node: Node, options: dict[str, str]) -> None:
+    volid = options["volume"]
+    if storage.content_of(volid) != "rootdir":
+        raise failed("the stand-in frees volumes of containers only")
+    if not node.path(storage.volume_path(node, volid)).exists():
+        raise failed(f"volume '{volid}' does not exist")
+    storage.free(node, volid)
+    print(f"Removed volume '{volid}'")
+
+
 def _templates(node: Node, options: dict[str, str]) -> None:
     found = storage.contents(node, storage.get(node, options["storage"]), "vztmpl", None)
     print(f"{'NAME':<60} {'SIZE':<6}")
@@ -148,15 +160,8 @@ def _templates(node: Node, options: dict[str, str]) -> None:
         print(f"{volume.volid:<60} {volume.size / 1024 / 1024:.2f}MB")
 
 
-def _tell_of_absent_index(node: Node) -> None:
-    if not node_api.template_index(node):
-        for host in ("download.proxmox.com", "releases.turnkeylinux.org"):
-            path = f"/var/lib/pve-manager/apl-info/{host}"
-            cli_options.notice(f"unable to open file '{path}' - No such file or directory")
-
-
 def _available(node: Node, options: dict[str, str]) -> None:
-    _tell_of_absent_index(node)
+    node_api.tell_of_absent_index(node)
     for name, entry in sorted(node_api.template_index(node).items()):
         section = entry.get("section", "system")
         if options.get("section") in (None, section):
@@ -165,13 +170,19 @@ def _available(node: Node, options: dict[str, str]) -> None:
 
 def _update(node: Node, options: dict[str, str]) -> None:
     fetched = node_api.update_template_index(node)
-    print("update successful" if fetched else "update failed - see /var/log/pveam.log for details")
+    if not fetched:
+        log = node.path("/var/log/pveam.log")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "a", encoding="utf-8") as file:
+            file.write("starting update\nupdate failed: 500 Can't connect to download.proxmox.com:80 (Temporary failure in name resolution)\n")
+        cli_options.notice("update failed - see /var/log/pveam.log for details")
+        return
+    print("update successful")
 
 
 def _download(node: Node, options: dict[str, str]) -> None:
     from . import api
 
-    _tell_of_absent_index(node)
     outcome = api.call(node, "POST", "/nodes/localhost/aplinfo", options, cli_options.echo)
     if not outcome.is_success:
         raise failed(outcome.exitstatus)

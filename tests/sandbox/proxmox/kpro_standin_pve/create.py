@@ -113,14 +113,17 @@ def _fill(node: Node, vmid: str, config: Config, rootfs: str, archive: str, task
             task.log("mounting container failed")
             raise failed(f"directory '{volume}' does not exist")
     root = storage.rootfs_folder(node, values["rootfs"])
-    _unpack(node, vmid, config, request["ostemplate"], archive, root, task)
-    _detect(config, root, task)
-    _keys(root, values.get("hostname", ""), task, normalise.flag(values, "unprivileged"))
-    if keys := request.get("ssh-public-keys"):
-        _authorize(root, keys, normalise.flag(values, "unprivileged"))
+    with node.driver.mounted(node, vmid, root):
+        _unpack(node, vmid, config, request["ostemplate"], archive, root, task)
+        _detect(config, root, task)
+        # As in Proxmox: from here on the configuration has all that was asked for, and no lock any more.
+        store.save(node, vmid, config)
+        _keys(node, root, values.get("hostname", ""), task, normalise.flag(values, "unprivileged"))
+        if keys := request.get("ssh-public-keys"):
+            _authorize(root, keys, normalise.flag(values, "unprivileged"))
     guest_files.write_all(node, vmid, config, root)
+    # What the runtime reads is written by the first start: a bridge that is not there fails only then.
     store.save(node, vmid, config)
-    node.driver.write_runtime_config(node, vmid, config)
 
 
 def _allocate(node: Node, vmid: str, config: Config, rootfs: str, task: Task, made: list[str]) -> None:
@@ -170,7 +173,7 @@ def _detect(config: Config, root: Path, task: Task) -> None:
         values["arch"] = architecture or "amd64"
 
 
-def _keys(root: Path, hostname: str, task: Task, unprivileged: bool) -> None:
+def _keys(node: Node, root: Path, hostname: str, task: Task, unprivileged: bool) -> None:
     """Make the guest's SSH host keys, as Proxmox does with each new container."""
     folder = root / "etc/ssh"
     if not folder.is_dir():
@@ -183,6 +186,7 @@ def _keys(root: Path, hostname: str, task: Task, unprivileged: bool) -> None:
         for old in (key, folder / f"{name}.pub"):
             old.unlink(missing_ok=True)
         task.log(f"Creating SSH host key '{name}' - this may take some time ...")
+        node.pause("key_s")
         bits = ("-b", "2048") if kind == "rsa" else ()
         argv = ["ssh-keygen", "-q", "-t", kind, *bits, "-N", "", "-C", comment, "-f", str(key)]
         answer = subprocess.run(argv, capture_output=True, text=True, check=False)

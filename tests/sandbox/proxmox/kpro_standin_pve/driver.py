@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from .config_file import Config
     from .node import Node
@@ -50,6 +51,9 @@ class Driver(Protocol):
 
     def hotplug(self, node: Node, vmid: str, key: str, value: str | None, config: Config) -> None:
         """Apply one changed or (value None) deleted key to the running container; raises HotplugError."""
+
+    def mounted(self, node: Node, vmid: str, rootfs: Path) -> AbstractContextManager[None]:
+        """Hold the root file system mounted below /var/lib/lxc/ID while a new container is filled; whoever dies in it leaves the mount."""
 
     def unpack(self, archive: Path, rootfs: Path, vmid: str, unprivileged: bool, log: Callable[[str], None]) -> None:
         """Unpack a template, ids shifted for an unprivileged container; raises ApiError."""

@@ -61,6 +61,8 @@ def _measured(node: Node, vmid: str, values: dict[str, str]) -> dict[str, Any]:
     if folder.is_dir():
         space = os.statvfs(folder)
         found["disk"] = (space.f_blocks - space.f_bfree) * space.f_frsize
+        # Of a running container the file system's size, not the declared one.
+        found["maxdisk"] = space.f_blocks * space.f_frsize
     return found
 
 
@@ -73,9 +75,7 @@ def get_containers(request: Request) -> list[dict[str, Any]]:
 @route("GET", "/nodes/{node}/lxc/{vmid}/status/current")
 def get_current(request: Request) -> dict[str, Any]:
     """Return one container's state."""
-    hidden = () if request.flag("full") else ("tags",)
-    row = summary(request.node, request["vmid"])
-    return {**{key: value for key, value in row.items() if key not in hidden}, "ha": {"managed": 0}}
+    return {**summary(request.node, request["vmid"]), "ha": {"managed": 0}}
 
 
 @route("GET", "/nodes/{node}/lxc/{vmid}/interfaces")
@@ -165,7 +165,9 @@ def _guest_row(owner: str, vmid: str, folder: str, known: dict[tuple[str, str], 
     row: dict[str, Any] = {"id": f"{kind}/{vmid}", "vmid": int(vmid), "type": kind, "node": owner, "status": "unknown"}
     found = known.get((owner, vmid)) if kind == "lxc" else None
     if found is not None:
-        row |= {key: found[key] for key in ("status", "name", "tags", "lock", "maxmem", "uptime") if key in found}
+        measured = ("cpu", "mem", "maxmem", "disk", "maxdisk", "netin", "netout", "diskread", "diskwrite", "uptime")
+        row |= {key: found[key] for key in ("status", "name", "tags", "lock", *measured) if key in found}
+        row["maxcpu"] = found["cpus"]
         row["template"] = int(found.get("template", 0))
     return row
 

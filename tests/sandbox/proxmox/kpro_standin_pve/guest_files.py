@@ -22,9 +22,10 @@ PATTERNS = {"debian": "etc/debian_version", "alpine": "etc/alpine-release"}
 class Guest:
     """A root folder in which files are written with the guest's owner."""
 
-    def __init__(self, root: Path, owner: int) -> None:
+    def __init__(self, root: Path, owner: int, group: int | None = None) -> None:
         self._root = root
         self._owner = owner
+        self._group = owner if group is None else group
 
     def path(self, name: str) -> Path:
         """Return a path in the guest; links are not followed out of it by any caller (files are replaced whole)."""
@@ -51,7 +52,7 @@ class Guest:
 
     def own(self, path: Path) -> None:
         """Give a path to the guest's root."""
-        os.chown(path, self._owner, self._owner, follow_symlinks=False)
+        os.chown(path, self._owner, self._group, follow_symlinks=False)
 
 
 def replace_block(text: str, block: str) -> str:
@@ -108,7 +109,7 @@ def write_all(node: Node, vmid: str, config: Config, root: Path) -> None:
     values = config.current.values
     if values.get("ostype") == "unmanaged":
         return
-    guest = Guest(root, lxc_config.SHIFT if normalise.flag(values, "unprivileged") else 0)
+    guest = Guest(root, *lxc_config.root_ids(config))
     networks = [normalise.parts_of(key, values[key]) for key in devices.keys(values, "net")]
     _names(guest, vmid, values, networks)
     servers = lxc_config.nameservers(values) or _upstream_servers(node)

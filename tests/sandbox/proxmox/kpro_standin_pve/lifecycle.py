@@ -166,22 +166,33 @@ def delete(request: Request) -> Outcome:
             if node.driver.is_running(node, vmid):
                 task.log(f"forced to stop CT {vmid} before destroying!")
                 node.driver.kill(node, vmid)
-            if request.flag("purge"):
-                task.log(f"purging CT {vmid} from related configurations..")
-            destroy(node, vmid, store.load(node, vmid))
+            destroy(node, vmid, store.load(node, vmid), task, request.flag("destroy-unreferenced-disks"), request.flag("purge"))
 
     return request.task("vzdestroy", work)
 
 
-def destroy(node: Node, vmid: str, config: Config) -> None:
-    """Remove volumes, runtime state and the configuration."""
+def destroy(node: Node, vmid: str, config: Config, task: Task, unreferenced: bool = False, purge: bool = False) -> None:
+    """Remove volumes, runtime state and the configuration, which is a mark of its id until all else is gone."""
     for key, text in config.current.values.items():
         if key == "rootfs" or re.fullmatch(r"(?:mp|unused)\d+", key):
             volid = text.split(",")[0].removeprefix("volume=")
             if not volid.startswith("/"):
                 storage.free(node, volid)
+    if unreferenced:
+        for found in storage.storages(node).values():
+            for volume in storage.contents(node, found, "rootdir", vmid):
+                storage.free(node, volume.volid)
+    store.save(node, vmid, _zombie())
+    if purge:
+        task.log(f"purging CT {vmid} from related configurations..")
     node.driver.forget(node, vmid)
     node.config_path(vmid).unlink(missing_ok=True)
+
+
+def _zombie() -> Config:
+    config = Config()
+    config.current.values["lock"] = "destroyed"
+    return config
 
 
 def boot_order(node: Node) -> list[tuple[str, int]]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from . import devices, normalise, storage
@@ -56,7 +57,8 @@ def generate(node: Node, vmid: str, config: Config) -> str:
     for key in ("arch", "ostype"):
         if key not in values:
             raise failed(f"missing '{key}' - internal error at /usr/share/perl5/PVE/LXC.pm line 729.")
-    lines = _base(vmid, values) + _network(node, vmid, values)
+    id_map(config)
+    lines = _base(vmid, config) + _network(node, vmid, values)
     lines += _devices(node, vmid, values)
     for volume, target, read_only in bind_mounts(values):
         source = source_path(node, volume)
@@ -70,8 +72,38 @@ def generate(node: Node, vmid: str, config: Config) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _base(vmid: str, values: Values) -> list[str]:
-    unprivileged = normalise.flag(values, "unprivileged")
+def id_map(config: Config) -> tuple[list[str], int, int]:
+    """Return the map's lines, and the node's uid and gid of the guest's root.
+
+    Custom lines replace the default map, and count whether or not the container is unprivileged; only lines for u and g are read, and without one that
+    begins at 0 the root's id stays 0 (PVE::LXC, parse_id_maps).
+    """
+    lines: list[str] = []
+    root = {"u": 0, "g": 0}
+    for key, text in config.current.raw:
+        if key not in ("lxc.idmap", "lxc.id_map"):
+            continue
+        match = re.match(r"^([ug])\s+(\d+)\s+(\d+)\s+(\d+)\s*$", text)
+        if not match:
+            raise failed(f"failed to parse idmap: {text}")
+        lines.append(text)
+        if int(match[2]) == 0:
+            root[match[1]] = int(match[3])
+    if not lines and normalise.flag(config.current.values, "unprivileged"):
+        return [f"{kind} 0 {SHIFT} 65536" for kind in "ug"], SHIFT, SHIFT
+    return lines, root["u"], root["g"]
+
+
+def root_ids(config: Config) -> tuple[int, int]:
+    """Return the node's uid and gid of the guest's root."""
+    _lines, uid, gid = id_map(config)
+    return uid, gid
+
+
+def _base(vmid: str, config: Config) -> list[str]:
+    values = config.current.values
+    custom = any(key == "lxc.idmap" for key, _text in config.current.raw)
+    unprivileged = normalise.flag(values, "unprivileged") or custom
     features = normalise.parts_of("features", values["features"]) if values.get("features") else {}
     lines = [
         "# Written by the kpro stand-in for Proxmox from /etc/pve; changes are lost.",
@@ -81,8 +113,7 @@ def _base(vmid: str, values: Values) -> list[str]:
     if unprivileged:
         lines += [
             f"lxc.include = {INCLUDES}/userns.conf",
-            f"lxc.idmap = u 0 {SHIFT} 65536",
-            f"lxc.idmap = g 0 {SHIFT} 65536",
+            *([] if custom else [f"lxc.idmap = {line}" for line in id_map(config)[0]]),
             # Proxmox's own include resets the device list to allow everything; node owner and mode decide there.
             "lxc.cgroup2.devices.allow = a",
         ]

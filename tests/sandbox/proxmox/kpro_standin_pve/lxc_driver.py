@@ -11,7 +11,8 @@ import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import devices, guest_files, lxc_config, normalise, storage
@@ -73,7 +74,7 @@ class LxcDriver:
         folder = lxc_config.passthrough_dir(node, vmid)
         shutil.rmtree(folder, ignore_errors=True)
         for device in devices.all_of(node, config.current.values):
-            _make_node(folder, device, normalise.flag(config.current.values, "unprivileged"))
+            _make_node(folder, device, lxc_config.root_ids(config))
 
     def kill(self, node: Node, vmid: str) -> None:
         """End the container at once and wait for its unit."""
@@ -111,7 +112,7 @@ class LxcDriver:
 
         if key.startswith("dev"):
             device = devices.resolve(node, key, value)
-            source = _make_node(lxc_config.passthrough_dir(node, vmid), device, normalise.flag(config.current.values, "unprivileged"))
+            source = _make_node(lxc_config.passthrough_dir(node, vmid), device, lxc_config.root_ids(config))
             hotplug.bind(pid, source, device.path, read_only=False)
             return
         parts = normalise.parts_of(key, value)
@@ -119,6 +120,19 @@ class LxcDriver:
         if not source.exists():
             raise HotplugError(f"unable to open '{source}': No such file or directory")
         hotplug.bind(pid, source, "/" + parts["mp"].lstrip("/"), read_only=parts.get("ro") == "1")
+
+    @contextmanager
+    def mounted(self, node: Node, vmid: str, rootfs: Path) -> Iterator[None]:
+        """Bind the volume onto /var/lib/lxc/ID/rootfs, as Proxmox mounts it there."""
+        target = node.path(f"{lxc_config.LXC_DIR}/{vmid}/rootfs")
+        target.mkdir(parents=True, exist_ok=True)
+        answer = run("mount", "--bind", str(rootfs), str(target))
+        if answer.returncode:
+            raise failed(f"command 'mount' failed: {answer.stderr.strip()}")
+        try:
+            yield
+        finally:
+            run("umount", "-l", str(target))
 
     def unpack(self, archive: Path, rootfs: Path, vmid: str, unprivileged: bool, log: Callable[[str], None]) -> None:
         """Unpack as Proxmox does: through ``lxc-usernsexec`` when ids are shifted."""
@@ -172,7 +186,7 @@ def unpack_failure(archive: Path, vmid: str, unprivileged: bool, code: int) -> s
     return f"command '{command}' failed: exit code {code}"
 
 
-def _make_node(folder: Path, device: devices.Device, unprivileged: bool) -> Path:
+def _make_node(folder: Path, device: devices.Device, root: tuple[int, int]) -> Path:
     """Make one device node as the container shall see it and return its path."""
     path = folder / device.path.lstrip("/")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,8 +194,7 @@ def _make_node(folder: Path, device: devices.Device, unprivileged: bool) -> Path
     kind = stat.S_IFCHR if device.kind == "c" else stat.S_IFBLK
     os.mknod(path, kind | device.mode, os.makedev(device.major, device.minor))
     path.chmod(device.mode)
-    shift = lxc_config.SHIFT if unprivileged else 0
-    os.chown(path, shift + device.uid, shift + device.gid)
+    os.chown(path, root[0] + device.uid, root[1] + device.gid)
     return path
 
 

@@ -173,15 +173,21 @@ class Migration:
         size = folder.parent / f"{storage.SIZE_FILE}-{folder.name}"
         size_bytes = size.read_text(encoding="ascii").strip() if size.exists() else "0"
         pack = subprocess.Popen([*PACK, "-C", str(folder), "-cf", "-", "."], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        unpack = subprocess.run(
+        unpack = subprocess.Popen(
             [*cluster.ssh_command(self.member), "--", f"{IMPORT} {name} {self.vmid} {size_bytes}"],
-            stdin=pack.stdout, capture_output=True, text=True, check=False,
+            stdin=pack.stdout, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert pack.stdout is not None
         pack.stdout.close()
+        while True:
+            try:
+                out, err = unpack.communicate(timeout=1.0)
+                break
+            except subprocess.TimeoutExpired:
+                self.task.log(f"{time.strftime('%H:%M:%S')}   sending {volume}")
         if unpack.returncode or pack.wait():
-            raise failed(f"storage migration for '{volume}' to storage '{name}' failed - {unpack.stderr.strip() or 'copy ended early'}")
-        return unpack.stdout.strip()
+            raise failed(f"storage migration for '{volume}' to storage '{name}' failed - {err.strip() or 'copy ended early'}")
+        return out.strip()
 
     def _hand_over(self, moved: dict[str, str]) -> None:
         """Give the configuration to the other node, by one rename as in the cluster's file system."""

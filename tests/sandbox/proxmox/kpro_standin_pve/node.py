@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,6 +40,14 @@ class Node:
     def path(self, absolute: str | os.PathLike[str]) -> Path:
         """Return where an absolute path of the node really lies."""
         return self.root / str(absolute).lstrip("/")
+
+    def pause(self, name: str) -> None:
+        """Wait as long as the settings say that a step takes: ``free_s`` to remove a volume, ``key_s`` to make a host key."""
+        import json
+        import time
+
+        with contextlib.suppress(FileNotFoundError):
+            time.sleep(float(json.loads(self.path(SETTINGS).read_text(encoding="utf-8")).get(name, 0)))
 
     @property
     def version(self) -> str:

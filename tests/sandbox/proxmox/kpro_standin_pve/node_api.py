@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from typing import Any
 
 from . import cluster, config_file, storage, store
@@ -150,6 +151,24 @@ def get_volume(request: Request) -> dict[str, Any]:
     return {"path": path, "size": -(-found.st_size // 512) * 512, "used": found.st_blocks * 512, "format": "raw"}
 
 
+@route("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}")
+def delete_volume(request: Request) -> Outcome:
+    """Remove a volume of a container; one that is mounted is busy."""
+    volid = request["volume"]
+    if ":" not in volid:
+        volid = f"{request['storage']}:{volid}"
+    if storage.content_of(volid) != "rootdir":
+        raise failed("the stand-in frees volumes of containers only")
+
+    def work(task: Task, at: Node) -> None:
+        if not at.path(storage.volume_path(at, volid)).exists():
+            raise failed(f"volume '{volid}' does not exist")
+        storage.free(at, volid)
+        task.log(f"Removed volume '{volid}'")
+
+    return request.task("imgdel", work)
+
+
 @route("GET", "/storage")
 def get_storage_config(request: Request) -> list[dict[str, Any]]:
     """Return the storages as declared."""
@@ -172,7 +191,8 @@ def _declared(found: storage.Storage) -> dict[str, Any]:
 def template_index(node: Node) -> dict[str, dict[str, str]]:
     """Return the templates that can be fetched, by file name; the sandbox puts the index there, absent means none.
 
-    Each has ``source`` (a file on the node that stands for the download), ``sha512sum`` and what ``pveam`` prints.
+    Each has ``source`` (a file on the node that stands for the download), ``sha512sum`` and what ``pveam`` prints; ``seconds``, if
+    it is there, says how long the download takes.
     """
     try:
         index: dict[str, dict[str, str]] = json.loads(node.path(TEMPLATE_INDEX).read_text(encoding="utf-8"))
@@ -191,16 +211,28 @@ def update_template_index(node: Node) -> bool:
     return True
 
 
+def tell_of_absent_index(node: Node) -> None:
+    """Warn, as Proxmox does on standard error whenever it reads an index that was never fetched."""
+    if not template_index(node):
+        for host in ("download.proxmox.com", "releases.turnkeylinux.org"):
+            node.notice(f"unable to open file '/var/lib/pve-manager/apl-info/{host}' - No such file or directory")
+
+
 @route("GET", "/nodes/{node}/aplinfo")
 def get_aplinfo(request: Request) -> list[dict[str, Any]]:
     """Return the templates that can be fetched."""
-    return [{"template": name, **{key: text for key, text in entry.items() if key != "source"}} for name, entry in sorted(template_index(request.node).items())]
+    tell_of_absent_index(request.node)
+    return [
+        {"template": name, **{key: text for key, text in entry.items() if key not in ("source", "seconds")}}
+        for name, entry in sorted(template_index(request.node).items())
+    ]
 
 
 @route("POST", "/nodes/{node}/aplinfo")
 def post_aplinfo(request: Request) -> Outcome:
     """Fetch a template and check its sum."""
     node, name = request.node, request["template"]
+    tell_of_absent_index(node)
     entry = template_index(node).get(name)
     if entry is None:
         raise bad_parameters({"template": "no such template"})
@@ -219,6 +251,9 @@ def _fetch(node: Node, entry: dict[str, str], target: str, task: Task) -> None:
     final.parent.mkdir(parents=True, exist_ok=True)
     part = final.with_name(f"{final.name}.tmp_dwnl.{os.getpid()}")
     shutil.copyfile(source, part)
+    for second in range(int(entry.get("seconds", 0))):
+        task.log(f"{second + 1:>6}K ........ ........ ........ ........  1% 1.00K")
+        time.sleep(1)
     with open(part, "rb") as file:
         found = hashlib.file_digest(file, "sha512").hexdigest()
     if found != entry["sha512sum"]:
@@ -272,3 +307,19 @@ def _machine(node: Node, vmid: str) -> dict[str, str]:
     except FileNotFoundError:
         raise failed(f"Configuration file 'nodes/{node.name}/qemu-server/{vmid}.conf' does not exist") from None
     return config_file.parse(text, vmid).current.values
+
+
+@route("GET", "/cluster/mapping/pci")
+def get_pci_mappings(request: Request) -> list[dict[str, Any]]:
+    """List the cluster's resource mappings of PCI devices with their entries of all nodes."""
+    path = request.node.path("/etc/pve/mapping/pci.cfg")
+    found: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        key, _blank, value = line.strip().partition(" ")
+        if line.strip() and not line[0].isspace():
+            found.append({"id": line.strip(), "map": []})
+        elif key == "map" and found:
+            found[-1]["map"].append(value)
+        elif key and found:
+            found[-1][key] = value
+    return found

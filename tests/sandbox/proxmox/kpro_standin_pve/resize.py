@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from . import normalise, storage, store
-from .errors import failed
+from .errors import ApiError, failed
 from .locks import config_lock
 from .node import Node
 from .routes import Request, route
@@ -31,7 +31,9 @@ def resize(request: Request) -> Outcome:
     store.check_lock(config)
     if (digest := request.get("digest")) and digest != config.digest:
         raise failed("detected modified configuration - file changed by other user? Try again.")
-    parts = normalise.parts_of(disk, config.current.values.get(disk, ""))
+    if disk not in config.current.values:
+        raise ApiError(500, "format error", {"volume": "property is missing and it is not optional"})
+    parts = normalise.parts_of(disk, config.current.values[disk])
     now = size_bytes(parts.get("size", "0"))
     wanted = now + size_bytes(asked[1:]) if asked.startswith("+") else size_bytes(asked)
     if wanted < now:

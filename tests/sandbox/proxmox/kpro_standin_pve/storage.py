@@ -145,8 +145,11 @@ def allocate(node: Node, storage: Storage, vmid: str, size_bytes: int) -> str:
 
 
 def free(node: Node, volid: str) -> None:
-    """Remove a volume; one that is gone already is no error."""
+    """Remove a volume; one that is gone already is no error, one that is mounted is busy."""
     folder = node.path(volume_path(node, volid))
+    if folder.exists() and _is_mounted(node, volid):
+        raise failed(f"zfs error: cannot destroy '{volid.replace(':', '/')}': dataset is busy")
+    node.pause("free_s")
     shutil.rmtree(folder, ignore_errors=True)
     (folder.parent / f"{SIZE_FILE}-{folder.name}").unlink(missing_ok=True)
     if folder.parent.parent.name == "images":
@@ -222,6 +225,14 @@ def contents(node: Node, storage: Storage, content: str | None, vmid: str | None
         raise bad_parameters({"content": f"invalid format - invalid content type '{content}'\n"})
     found = _disks(node, storage) + _templates(node, storage)
     return [volume for volume in found if (content is None or volume.content == content) and (vmid is None or str(volume.vmid) == vmid)]
+
+
+def _is_mounted(node: Node, volid: str) -> bool:
+    """Tell whether a creation that was cut off left the volume mounted (a running container has mounts of its own)."""
+    match = re.search(r"(?:vm|subvol)-(\d+)-disk-", volid)
+    target = str(node.path(f"/var/lib/lxc/{match[1]}/rootfs")) if match else ""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+        return any(line.split()[4] == target for line in file)
 
 
 def rootfs_folder(node: Node, rootfs: str) -> Path:

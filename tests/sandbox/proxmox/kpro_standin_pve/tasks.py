@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .errors import ApiError, bad_parameters
+from .errors import ApiError, bad_parameters, failed
 from .node import Node
 
 LOG_DIR = "/var/log/pve/tasks"
@@ -40,38 +41,26 @@ class Outcome:
 
 
 class Task:
-    """The log of one task; ``echo`` also gets each line (a command line prints it)."""
+    """The log of one task: ``write`` gets each line and knows whether that is the log itself or whoever waits for the task."""
 
-    def __init__(self, file: Path, echo: Callable[[str], None]) -> None:
-        self._file = file
-        self._echo = echo
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
         self.warnings = 0
 
     def log(self, line: str) -> None:
         """Add a line."""
-        self._append(line)
-        self._echo(line)
+        self._write(line)
 
     def warn(self, text: str) -> None:
         """Add a warning; it turns the result into "WARNINGS: n"."""
         self.warnings += 1
         self.log(f"WARN: {text}")
 
-    def _append(self, line: str) -> None:
-        with open(self._file, "a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
-
-    def close(self, error: str | None) -> str:
-        """Write the last line and return the result."""
+    def result(self, error: str | None) -> str:
+        """Return how the task ended."""
         if error is not None:
-            self._append(f"TASK ERROR: {error}")
             return error
-        if self.warnings:
-            self._append("")
-            self._append(f"TASK WARNINGS: {self.warnings}")
-            return f"WARNINGS: {self.warnings}"
-        self._append("TASK OK")
-        return "OK"
+        return f"WARNINGS: {self.warnings}" if self.warnings else "OK"
 
 
 def process_start_ticks(pid: int) -> int:
@@ -99,10 +88,11 @@ def run_task(
     echo: Callable[[str], None] | None = None,
     wait: bool = True,
 ) -> Outcome:
-    """Run ``work`` in a process of its own that outlives the caller, as Proxmox's workers do.
+    """Run ``work`` in a process of its own, as Proxmox's workers do.
 
-    With ``wait`` the outcome tells how it ended (a failure is in it, never raised) and ``echo`` gets its lines as they
-    come; without, the UPID of the running task is returned at once.
+    With ``wait`` (a command line) its lines go through a pipe to the caller, who writes the log: a worker whose caller was killed
+    dies of SIGPIPE at its next line, without an end in the log and without undoing anything. Without (the API) the UPID is returned
+    at once, and the worker writes its log itself and outlives everybody. A failure is in the outcome, never raised.
     """
     readable, writable = os.pipe()
     sys.stdout.flush()
@@ -114,7 +104,7 @@ def run_task(
             os.setsid()
             # Nobody waits for a task in the background: one more process between, so that it is not left a zombie.
             if wait or os.fork() == 0:
-                _work_in_child(node, kind, target, work, writable)
+                _work_in_child(node, kind, target, work, writable, wait)
         finally:
             os._exit(0)
     os.close(writable)
@@ -123,16 +113,56 @@ def run_task(
         if not wait:
             os.waitpid(child, 0)
             return Outcome(upid, "")
-        for line in pipe:
-            if echo:
-                echo(line.rstrip("\n"))
+        with _signals_go_to(child):
+            _keep_log(node, upid, pipe, echo)
     os.waitpid(child, 0)
     result = str(status(node, upid)["exitstatus"])
     warnings = result.removeprefix("WARNINGS: ") if result.startswith("WARNINGS: ") else "0"
     return Outcome(upid, result, int(warnings))
 
 
-def _work_in_child(node: Node, kind: str, target: str, work: Callable[[Task, Node], None], writable: int) -> None:
+END = "\0end "  # before the result in the pipe to the caller
+
+
+def _keep_log(node: Node, upid: str, pipe: Iterable[str], echo: Callable[[str], None] | None) -> None:
+    """Write the lines that come from a worker into its log, and show them."""
+    file = log_file(node, upid)
+    for line in pipe:
+        text = line.rstrip("\n")
+        if text.startswith(END):
+            _end(node, upid, file, text.removeprefix(END))
+            continue
+        _append(file, text)
+        if echo:
+            echo(text)
+
+
+@contextlib.contextmanager
+def _signals_go_to(child: int) -> Iterator[None]:
+    """Hand an interrupt on to the worker, as Proxmox's command lines do; it undoes its work then."""
+    names = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+
+    def hand_on(_number: int, _frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGTERM)
+
+    try:
+        before = {name: signal.signal(name, hand_on) for name in names}
+    except ValueError:  # only a process's main thread may
+        before = {}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def _interrupted(_number: int, _frame: object) -> None:
+    raise failed("received interrupt")
+
+
+def _work_in_child(node: Node, kind: str, target: str, work: Callable[[Task, Node], None], writable: int, wait: bool) -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     pid = os.getpid()
     upid = f"UPID:{node.name}:{pid:08X}:{process_start_ticks(pid):08X}:{int(time.time()):08X}:{kind}:{target}:{node.user}:"
     file = log_file(node, upid)
@@ -140,26 +170,39 @@ def _work_in_child(node: Node, kind: str, target: str, work: Callable[[Task, Nod
     file.touch(mode=0o640)
 
     def tell(line: str) -> None:
-        # When nobody listens any more, the log still has it.
-        with contextlib.suppress(BrokenPipeError):
-            os.write(writable, f"{line}\n".encode(errors="surrogateescape"))
+        os.write(writable, f"{line}\n".encode(errors="surrogateescape"))
 
     tell(upid)
-    task = Task(file, tell)
+    task = Task(tell if wait else lambda line: _append(file, line))
     error: str | None = "unexpected error, see the standard error output"
     try:
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+            with contextlib.suppress(ValueError):
+                signal.signal(name, _interrupted)
         work(task, replace(node, notice=task.log))
         error = None
     except ApiError as failure:
         error = failure.message if not failure.errors else failure.cli_text().replace("\n", " ").strip()
     finally:
-        _index(node, upid, task.close(error))
+        result = task.result(error)
+        if wait:
+            tell(f"{END}{result}")
+        else:
+            _end(node, upid, file, result)
 
 
-def _index(node: Node, upid: str, status: str) -> None:
-    index = node.path(f"{LOG_DIR}/index")
-    with open(index, "a", encoding="utf-8") as file:
-        file.write(f"{upid} {int(time.time()):08X} {status}\n")
+def _append(file: Path, line: str) -> None:
+    with open(file, "a", encoding="utf-8", errors="surrogateescape") as log:
+        log.write(f"{line}\n")
+
+
+def _end(node: Node, upid: str, file: Path, result: str) -> None:
+    """Write the last line of a log and the task's line in the index."""
+    if result.startswith("WARNINGS: "):
+        _append(file, "")
+    _append(file, f"TASK {result}" if Outcome(upid, result).is_success else f"TASK ERROR: {result}")
+    with open(node.path(f"{LOG_DIR}/index"), "a", encoding="utf-8") as index:
+        index.write(f"{upid} {int(time.time()):08X} {result}\n")
 
 
 def decode(upid: str) -> dict[str, object]:

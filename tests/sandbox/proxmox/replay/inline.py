@@ -73,6 +73,10 @@ class MemoryDriver:
             if key.startswith(prefix):
                 raise HotplugError(reason)
 
+    def mounted(self, node: Node, vmid: str, rootfs: Path) -> contextlib.AbstractContextManager[None]:
+        """Mount nothing."""
+        return contextlib.nullcontext()
+
     def unpack(self, archive: Path, rootfs: Path, vmid: str, unprivileged: bool, log: Callable[[str], None]) -> None:
         """Lay out as much of a Debian 12 as the core looks at; a broken archive is refused as tar does."""
         if archive.stat().st_size < 10:

@@ -14,7 +14,7 @@ import yaml
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.connection import ssh as core_ssh
-from ansible.plugins.loader import connection_loader
+from ansible.plugins.loader import become_loader, connection_loader
 
 from ansible_collections.kpro.llm.plugins.connection import pct
 from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import failure_case
@@ -104,6 +104,102 @@ def test_sudo_for_a_node_user_other_than_root() -> None:
     assert connect(ansible_user="admin")._entry().sudo is True
     assert connect(ansible_user="root")._entry().sudo is False
     assert connect(ansible_user="admin", pct_node_privilege="root")._entry().sudo is False
+
+
+# --- become for all hosts ------------------------------------------------------------------------------------------------
+
+SECRET = "a secret of the node"
+# Of sudo what the way needs: options, the prompt on standard error, the password on standard input, sudo's own words.
+SUDO = """#!/bin/sh
+echo "$*" >> "$STATE/sudo-arguments"
+while :; do case $1 in -n) silent=1; shift ;; -p) prompt=$2; shift 2 ;; -u) shift 2 ;; -*) shift ;; *) break ;; esac; done
+[ ! -e "$STATE/forbidden" ] || { echo "admin is not in the sudoers file." >&2; exit 1; }
+if [ -e "$STATE/password" ]; then
+  [ -z "$silent" ] || { echo "sudo: a password is required" >&2; exit 1; }
+  printf %s "$prompt" >&2
+  IFS= read -r given
+  [ "$given" = "$(cat "$STATE/password")" ] || { echo "Sorry, try again." >&2; exit 1; }
+fi
+exec "$@"
+"""
+
+
+@pytest.fixture
+def with_sudo(state: Path) -> Path:
+    program = state / "bin/sudo"
+    program.write_text(SUDO)
+    program.chmod(0o755)
+    return state
+
+
+def become(connection: pct.Connection, method: str = "sudo", **options: object) -> None:
+    """Give the connection a task's become as ansible-core does."""
+    connection.set_become_plugin(become_loader.get(method))
+    connection.become.set_options(direct={"become_user": "root", **options})
+
+
+def test_nobody_becomes_root_inside_the_container(with_sudo: Path) -> None:
+    connection = connect(ansible_user="root")
+    become(connection, become_pass=SECRET)
+    shell = connection._shell
+    assert connection.become.build_become_command("id", shell) == "id"
+    assert connection.exec_command("pwd")[1].decode().strip() == str(with_sudo / "container")
+    assert not (with_sudo / "sudo-arguments").exists(), "the login is root"
+    connection.become.set_options(direct={"become_user": "sglang"})
+    assert "-u sglang" in connection.become.build_become_command("id", shell), "another user is meant inside"
+
+
+@pytest.mark.parametrize("of_task", [True, False])
+def test_the_password_reaches_sudo_of_the_node_on_standard_input_only(with_sudo: Path, tmp_path: Path, of_task: bool) -> None:
+    (with_sudo / "password").write_text(SECRET)
+    connection = connect(ansible_user="admin", **({} if of_task else {"ansible_become_password": SECRET}))
+    if of_task:
+        become(connection, become_pass=SECRET)
+    data = bytes(range(256)) * 100
+    assert connection.exec_command("cat", in_data=data) == (0, data, b"")
+    assert connection.exec_command("pwd; exit 3", sudoable=False)[:2] == (3, f"{with_sudo / 'container'}\n".encode())
+    (tmp_path / "source").write_bytes(data)
+    connection.put_file(str(tmp_path / "source"), str(with_sudo / "container/target"))
+    connection.fetch_file(str(with_sudo / "container/target"), str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == data
+    assert SECRET not in (with_sudo / "sudo-arguments").read_text()
+
+
+def test_a_password_that_is_not_asked_for_does_no_harm(with_sudo: Path) -> None:
+    connection = connect(ansible_user="admin", pct_node_become_password=SECRET)
+    assert connection.exec_command("cat", in_data=b"data") == (0, b"data", b"")
+
+
+@pytest.mark.parametrize(
+    ("password", "forbidden", "given", "words"),
+    [
+        (SECRET, False, "", r"needs root on kpro5, and admin does not get it there \(sudo: a password is required\)\. Allow admin password-less sudo"),
+        (SECRET, False, "wrong", r"Incorrect sudo password\)\. Correct the password"),
+        ("", True, "", r"not in the sudoers file\.\)\. Allow admin to use sudo"),
+        ("", True, "wrong", r"not in the sudoers file\.\)\. Allow admin to use sudo"),
+    ],
+)
+def test_why_the_login_is_not_root_on_the_node(with_sudo: Path, password: str, forbidden: bool, given: str, words: str) -> None:
+    if password:
+        (with_sudo / "password").write_text(password)
+    if forbidden:
+        (with_sudo / "forbidden").touch()
+    connection = connect(ansible_user="admin", **({"pct_node_become_password": given} if given else {}))
+    with pytest.raises(AnsibleConnectionFailure, match=words) as error:
+        connection.exec_command("true")
+    assert not pct.pct.is_not_there(str(error.value))
+
+
+def test_sudo_of_a_command_inside_is_not_the_way(with_sudo: Path) -> None:
+    words = b"sudo: a password is required\n"
+    assert connect(ansible_user="admin").exec_command(f"echo '{words.decode().strip()}' >&2; exit 1") == (1, b"", words)
+
+
+def test_a_stopped_container_is_told_also_by_way_of_a_password(with_sudo: Path) -> None:
+    (with_sudo / "password").write_text(SECRET)
+    (with_sudo / "running").rmdir()
+    with pytest.raises(AnsibleConnectionFailure, match="Failed to get init pid"):
+        connect(ansible_user="admin", ansible_become_password=SECRET).exec_command("true")
 
 
 # --- failure cases from the field ----------------------------------------------------------------------------------------

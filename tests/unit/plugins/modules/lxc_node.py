@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import signal
 import stat
 import subprocess
 import sys
@@ -33,12 +34,12 @@ GPUS = [
 NVIDIA_NODES = {"nvidia0": (195, 0), "nvidia1": (195, 1), "nvidiactl": (195, 255), "nvidia-uvm": (510, 0), "nvidia-uvm-tools": (510, 1)}
 
 # The program on PATH hands its arguments to the process of lxc_standin.py.
-PVESH = """#!{python} -SEI
+PROGRAM = """#!{python} -SEI
 import json, socket, sys
 with socket.socket(socket.AF_UNIX) as wire:
     wire.connect({address!r})
     with wire.makefile("rw", encoding="utf-8") as talk:
-        talk.write(json.dumps([{root!r}, sys.argv[1:]]) + "\\n")
+        talk.write(json.dumps([{root!r}, {name!r}, sys.argv[1:]]) + "\\n")
         talk.flush()
         code, stdout, stderr = json.loads(talk.readline())
 sys.stdout.write(stdout)
@@ -97,17 +98,18 @@ class LxcNode:
         (pve / "storage.cfg").write_text((STAND_IN / "storage.cfg").read_text(encoding="utf-8"), encoding="utf-8")
         self.file(f"var/lib/vz/template/cache/{TEMPLATE}", "archive")
         self.file("proc/devices", "Character devices:\n195 nvidia\n510 nvidia-uvm\n\nBlock devices:\n  8 sd\n")
-        self._program("pvesh", PVESH.format(python=sys.executable, address=address, root=str(root)))
+        for name in ("pvesh", "pct", "pvesm", "pveam"):
+            self.program(name, PROGRAM.format(python=sys.executable, address=address, root=str(root), name=name))
         self.faults()
         self.release("13")
-        self._program("lxc-attach", ATTACH.format(root=root))
-        self._program("pveam", "#!/bin/sh\necho 'update failed - see /var/log/pveam.log for details'\n")
+        self.program("lxc-attach", ATTACH.format(root=root))
         monkeypatch.setenv("PATH", f"{root / 'bin'}:/usr/bin:/bin")
         monkeypatch.setattr(lxc_container, "Host", functools.partial(Host, root))
         for device, numbers in NVIDIA_NODES.items():
             self.device(f"dev/{device}", *numbers)
 
-    def _program(self, name: str, content: str) -> None:
+    def program(self, name: str, content: str) -> None:
+        """Put a program on the node's PATH."""
         self.file(f"bin/{name}", content).chmod(0o755)
 
     def release(self, major: str) -> None:
@@ -176,7 +178,22 @@ class LxcNode:
         index = self.root / "var/lib/pve-manager/apl-info/kpro-standin.json"
         index.rename(self.root / "index")
         assert content
-        self._program("pveam", f'#!/bin/sh\n[ "$1" = update ] && cp "{self.root}/index" "{index}"\n')
+        self.program("pveam", f'#!/bin/sh\n[ "$1" = update ] && cp "{self.root}/index" "{index}"\n')
+
+    def pct(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Run a command line of the node as a person would."""
+        return subprocess.run(line, shell=True, capture_output=True, text=True, check=False, cwd=self.root)
+
+    def kill_calls(self, *words: str) -> int:
+        """Kill, as the kernel would, the processes of pvesh on this node that have these words; return how many."""
+        killed = 0
+        for process in filter(str.isdecimal, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                argv = pathlib.Path("/proc", process, "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+                if str(self.root / "bin/pvesh") in argv and all(word in argv for word in words):
+                    os.kill(int(process), signal.SIGKILL)
+                    killed += 1
+        return killed
 
     def is_running(self, vmid: int = 129) -> bool:
         """Tell whether a container runs."""

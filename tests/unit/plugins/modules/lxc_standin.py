@@ -4,26 +4,31 @@
 """The sandbox's Proxmox stand-in for nodes that live in folders, as one process: a start of ``pvesh`` costs little then.
 
 Called with a socket's path (or a node's folder, for the API over https) and the stand-in's folder. Each request is one line,
-``[root folder, arguments of pvesh]``; each
-answer is ``[exit code, standard output, standard error]``. What goes wrong is in the node's file ``faults``; all calls are
-noted in its file ``calls``.
+``[root folder, program, its arguments]``; each answer is ``[exit code, standard output, standard error]``. A process of its own
+answers each, and dies with the program that asked, as that program would. What goes wrong is in the node's file ``faults``; all
+calls of ``pvesh`` are noted in its file ``calls``, those of the others in ``commands``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
 import pathlib
+import signal
+import socket
 import socketserver
 import sys
+import threading
 import time
 import typing as t
 
 sys.path.insert(0, sys.argv[2])
 
-from kpro_standin_pve import cli_options, cli_pvesh, devices, driver, lxc_config
+from kpro_standin_pve import api, cli_options, cli_pct, cli_pvesh, cli_small, devices, driver, lxc_config, normalise, schema
+from kpro_standin_pve.errors import failed
 from kpro_standin_pve.node import Node
 
 
@@ -45,9 +50,19 @@ class Remembering:
         return int(pid.read_text(encoding="ascii")) if pid.exists() else None
 
     def write_runtime_config(self, node: t.Any, vmid: str, config: t.Any) -> None:
-        devices.all_of(node, config.current.values)
+        values = config.current.values
+        for key in ("arch", "ostype"):
+            if key not in values:
+                raise failed(f"missing '{key}' - internal error at /usr/share/perl5/PVE/LXC.pm line 729.")
+        for key in devices.keys(values, "net"):
+            bridge = normalise.parts_of(key, values[key]).get("bridge", "")
+            if not node.path(f"/sys/class/net/{bridge}").exists():
+                raise failed(f"bridge '{bridge}' does not exist")
+        devices.all_of(node, values)
 
     def start(self, node: t.Any, vmid: str, config: t.Any) -> None:
+        if "start_says" in self._faults():
+            raise failed(self._faults()["start_says"])
         for volume, _target, _read_only in lxc_config.bind_mounts(config.current.values):
             if volume.startswith("/") and not node.path(volume).exists():
                 raise driver.StartError(["run_buffer: 571 Script exited with status 2"])
@@ -58,6 +73,7 @@ class Remembering:
         self._mark(vmid).unlink()
 
     def shutdown(self, node: t.Any, vmid: str, timeout_s: int) -> bool:
+        time.sleep(self._faults().get("slow_shutdown_s", 0))
         if not self._faults().get("hangs"):
             self._mark(vmid).unlink()
         return not self._mark(vmid).exists()
@@ -66,9 +82,15 @@ class Remembering:
         if key in self._faults().get("no_hotplug", ()):
             raise driver.HotplugError("refused")
 
-    def unpack(self, archive: pathlib.Path, rootfs: pathlib.Path, *_rest: t.Any) -> None:
+    def mounted(self, node: t.Any, vmid: str, rootfs: pathlib.Path) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def unpack(self, archive: pathlib.Path, rootfs: pathlib.Path, _vmid: str, _shifted: bool, log: t.Callable[[str], None]) -> None:
         time.sleep(self._faults().get("slow_unpack_s", 0))
-        (rootfs / "etc").mkdir()
+        log("Total bytes read: 1024")
+        if self._faults().get("has_ssh"):
+            (rootfs / "etc/ssh").mkdir(parents=True)
+        (rootfs / "etc").mkdir(exist_ok=True)
         (rootfs / "etc/os-release").write_text("ID=debian\n", encoding="ascii")
 
     def forget(self, node: t.Any, vmid: str) -> None:
@@ -85,6 +107,16 @@ class FolderNode:
     def _forget(self, fault: str) -> None:
         del self._faults[fault]
         (self._root / "faults").write_text(json.dumps(self._faults), encoding="utf-8")
+
+    def other(self, program: str, argv: list[str]) -> int:
+        """Run ``pct``, ``pvesm`` or ``pveam``."""
+        with open(self._root / "commands", "a", encoding="utf-8") as commands:
+            commands.write(json.dumps([program, *argv]) + "\n")
+        name, major = os.uname().nodename.split(".")[0], (self._root / "major").read_text(encoding="ascii")
+        node = Node(self._root, name, Remembering(self._root, lambda: self._faults), major=major, lock_wait_s=0.2, notice=cli_options.notice)
+        if program == "pct":
+            return cli_pct.run(node, argv)
+        return getattr(cli_small, program)(argv, node)
 
     def run(self, argv: list[str]) -> int:
         """Run one call and return its exit code."""
@@ -118,10 +150,25 @@ class Talk(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         """Read root and arguments, write code and output."""
-        root, argv = json.loads(self.rfile.readline())
+        root, program, argv = json.loads(self.rfile.readline())
+        threading.Thread(target=self._die_with_the_caller, daemon=True).start()
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-            code = FolderNode(pathlib.Path(root)).run(argv)
+            node = FolderNode(pathlib.Path(root))
+            code = node.run(argv) if program == "pvesh" else node.other(program, argv)
         self.wfile.write((json.dumps([code, out.getvalue(), err.getvalue()]) + "\n").encode())
+
+    def _die_with_the_caller(self) -> None:
+        """Wait for the end of the program that asked; what it had started goes on without it, or not."""
+        with contextlib.suppress(OSError):
+            if self.connection.recv(1, socket.MSG_PEEK) == b"":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
+    """A process for each call."""
+
+    request_queue_size = 64
+    max_children = 256
 
 
 def serve_https(root: pathlib.Path) -> None:
@@ -139,4 +186,8 @@ def serve_https(root: pathlib.Path) -> None:
 if __name__ == "__main__":
     if os.path.isdir(sys.argv[1]):
         serve_https(pathlib.Path(sys.argv[1]))
-    socketserver.UnixStreamServer(sys.argv[1], Talk).serve_forever()
+    # Loaded once, not in each process that answers a call.
+    for module in {name for _path, names in api.MODULES for name in names.split()}:
+        importlib.import_module(f"kpro_standin_pve.{module}")
+    schema.load()
+    Server(sys.argv[1], Talk).serve_forever()

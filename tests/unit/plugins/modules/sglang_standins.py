@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -121,6 +122,17 @@ class StandinUnit:
             "served_name": "tiny",
         }
 
+    def plays(self, options: t.Mapping[str, t.Any], steps: list[dict[str, t.Any]], **scenario: t.Any) -> None:
+        """Have each start run the light engine with the configuration that the module wrote."""
+        path = self.folder / "scenario.json"
+        path.write_text(json.dumps({"steps": steps, "scale": 0.1, "model_path": options["model_path"], **scenario}), encoding="utf-8")
+        places = {name: options[f"{name}_path"] for name in ("config", "environment", "started")}
+        (self.folder / "plays.json").write_text(json.dumps({**places, "scenario": str(path), "engine": str(ENGINE)}), encoding="utf-8")
+
+    def stop(self) -> None:
+        """Stop the unit, as somebody at a shell does."""
+        subprocess.run(["systemctl", "stop", UNIT], check=True)
+
     def _watch(self, process: subprocess.Popen[bytes], invocation: str) -> None:
         rc = process.wait()
         if self.properties.get("InvocationID") != invocation:
@@ -138,6 +150,11 @@ class StandinUnit:
         self.say(f"{UNIT}: Main process exited, {words}", INVOCATION_ID=invocation)
 
     def close(self) -> None:
+        pid = int(self.properties.get("MainPID") or 0)
+        if (self.folder / "plays.json").exists() and pid:
+            self.set(ActiveState="inactive", MainPID="0")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         if self.process is not None:
             self.process.kill()
             self.process.wait()

@@ -513,3 +513,31 @@ def test_a_source_of_another_form_is_refused(world: World, source: str) -> None:
     world.put_small_model()
     with pytest.raises(Failed, match="is no absolute path, ssh"):
         world.run(sources=[source])
+
+
+@pytest.mark.parametrize("size_bytes", [0, 15, 3 * MIB])
+def test_two_files_of_one_content_are_fetched_once_and_both_are_there(world: World, size_bytes: int) -> None:
+    data = world.put("tokenizer.model", size_bytes)
+    for twin in ("tokenizer.model.v3", "deep/tokenizer.model"):
+        (world.models / REPOSITORY / twin).parent.mkdir(exist_ok=True)
+        (world.models / REPOSITORY / twin).write_bytes(data)
+    world.put("config.json", 300)
+    result = world.run()
+    assert world.same_as_hub(result["path"])
+    assert world.sent_bytes("/tokenizer.model") + world.sent_bytes("/tokenizer.model.v3") <= max(size_bytes, 1)
+    assert not world.run()["changed"]
+    # One of them lost: its twin is there, nothing has to come.
+    world.forget_requests()
+    Path(result["path"], "tokenizer.model.v3").unlink()
+    assert world.run()["changed"]
+    assert world.same_as_hub(result["path"]) and world.sent_bytes(".v3") == 0
+
+
+def test_two_files_of_one_content_are_both_taken_from_another_snapshot(kept: tuple[World, dict[str, t.Any]]) -> None:
+    world, _first = kept
+    source = world.models / REPOSITORY
+    for name in ("one.safetensors", "two.safetensors"):
+        (source / name).write_bytes((source / SECOND).read_bytes())
+    second = world.run()
+    assert world.same_as_hub(second["path"])
+    assert world.fetched() == []

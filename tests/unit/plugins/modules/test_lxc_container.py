@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 import typing as t
 
 import pytest
@@ -225,6 +226,120 @@ def test_a_gpu_of_a_vm_is_refused(node: LxcNode) -> None:
 # --- drift and repair --------------------------------------------------------------------------------------------------
 
 
+HOOKED = "hostname: notes\nlxc.hook.mount: /usr/share/lxc/hooks/nvidia\nlxc.environment: NVIDIA_VISIBLE_DEVICES={}\n"
+MAPPED = "a6000\n\tmap id=10de:2230,node={},path=0000:41:00.0\n\tmap id=10de:2230,node=far,path=0000:c1:00.0\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "words"),
+    [
+        ("lxc", HOOKED.format("all"), "lxc.hook.mount with NVIDIA_VISIBLE_DEVICES=all"),
+        ("lxc", HOOKED.format("GPU-aaaa"), "NVIDIA_VISIBLE_DEVICES=GPU-aaaa"),
+        ("lxc", "hostname: notes\nlxc.include: /etc/lxc/gpu.conf\n", "lxc.hook.pre-mount with NVIDIA_VISIBLE_DEVICES=0"),
+        ("lxc", "hostname: notes\nlxc.cgroup2.devices.allow: c 195:0 rwm\n", "lxc.cgroup2.devices.allow"),
+        ("qemu-server", "name: notes\nonboot: 0\nhostpci0: mapping=a6000,pcie=1\n", "hostpci0"),
+        ("qemu-server", "name: notes\nhostpci1: 00:1f.3;41:00\n", "hostpci1"),
+        ("qemu-server", "name: notes\n[PENDING]\nhostpci0: mapping=a6000\n", "hostpci0 (pending)"),
+    ],
+)
+def test_a_gpu_that_another_guest_has_another_way(node: LxcNode, kind: str, content: str, words: str) -> None:
+    """T2-02, and a card that a VM has by a resource mapping."""
+    node.file("etc/pve/mapping/pci.cfg", MAPPED.format(node.name))
+    node.file("etc/lxc/gpu.conf", "lxc.hook.pre-mount = /usr/share/lxc/hooks/nvidia\nlxc.environment = NVIDIA_VISIBLE_DEVICES=0\n")
+    node.has(content, vmid=210, kind=kind)
+    who = f"{'VM' if kind == 'qemu-server' else 'container'} 210 (notes) by "
+    refused(node, "GPU-aaaa", f"given to {who}", words, gpus=["GPU-aaaa"])
+    refused(node, "2 GPUs", who, words, gpus=2)
+    if "=all" not in words:
+        assert node.deploy(check=True, gpus=1)["gpus"][0]["uuid"] == "GPU-bbbb"
+    assert node.deploy(check=True, gpus=["GPU-aaaa"], share_gpus=True)["gpus"][0]["uuid"] == "GPU-aaaa"
+
+
+def test_files_that_nobody_can_read_as_a_guest_claim_nothing(node: LxcNode) -> None:
+    """What is no regular file would block the reader, and what has no number is no guest."""
+    os.mkfifo(node.root / "srv/fifo")
+    node.has("hostname: a\nlxc.include: /srv/fifo\nlxc.mount.fstab: /dev/zero\n", vmid=211)
+    node.has(f"hostname: b\nlxc.include: /{'x' * 5000}\nlxc.include: /a\0b\nlxc.include: relative\nlxc.mount.entry: /a\\000b c\n", vmid=212)
+    node.device("dev/zero", 1, 5)
+    node.file("etc/pve/lxc/copy-of-212.conf", "dev0: /dev/nvidia0\n")
+    node.file("etc/pve/lxc/213.conf", "\0\udcff".encode("utf-8", "surrogatepass").decode("latin-1") + "hostpci0 dev0: lxc.mount.entry")
+    (node.root / "etc/pve/mapping").mkdir()
+    os.mkfifo(node.root / "etc/pve/mapping/pci.cfg")
+    assert node.deploy(check=True)["gpus"][0]["uuid"] == "GPU-aaaa"
+
+
+def neighbour(vmid: int, gpus: t.Any, name: str = "other", **more: t.Any) -> list[dict[str, t.Any]]:
+    return [{"vmid": vmid, "name": name, "gpus": gpus, **more}]
+
+
+def test_two_containers_that_ask_for_one_gpu_each_get_different_ones(node: LxcNode) -> None:
+    second = {"vmid": 130, "hostname": "second", "network": {"bridge": "vmbr0", "ip": "10.77.0.130/24"}, "neighbours": neighbour(129, 1)}
+    foretold = [node.deploy(check=True, neighbours=neighbour(130, 1)), node.deploy(check=True, **second)]
+    assert [answer["gpus"][0]["uuid"] for answer in foretold] == ["GPU-aaaa", "GPU-bbbb"]
+    # The second one first: it takes what is its own all the same.
+    done = [node.deploy(**second), node.deploy(neighbours=neighbour(130, 1))]
+    assert [answer["gpus"][0]["uuid"] for answer in done] == ["GPU-bbbb", "GPU-aaaa"], done
+    assert "dev0: /dev/nvidia1" in node.config(130) and "dev0: /dev/nvidia0" in node.config(129)
+    assert [node.deploy(**second)["plan"], node.deploy(neighbours=neighbour(130, 1))["plan"]] == [[], []]
+
+
+def test_two_of_ours_that_have_one_gpu_are_put_apart(node: LxcNode) -> None:
+    """What earlier versions made, and what they then refused for ever."""
+    for vmid in (129, 130):
+        node.has(OURS.replace("129", str(vmid)) + NVIDIA, vmid=vmid)
+    same = {"mounts": None, "network": None, "state": "present", "features": None}
+    assert node.deploy(neighbours=neighbour(130, 1), **same)["gpus"][0]["uuid"] == "GPU-aaaa"
+    moved = node.deploy(vmid=130, neighbours=neighbour(129, 1), **same)
+    assert moved["gpus"][0]["uuid"] == "GPU-bbbb" and "dev0: /dev/nvidia1" in node.config(130), moved
+
+
+def test_a_conflict_between_two_of_ours_has_both_names(node: LxcNode) -> None:
+    refused(node, "container 129", "given to container 130 (other), which asks for it too", "for both", gpus=[0], neighbours=neighbour(130, ["GPU-aaaa"]))
+    refused(node, "container 129", "container 128 (other)", gpus=2, neighbours=neighbour(128, 1))
+    shared = node.deploy(check=True, gpus=[0], share_gpus=True, neighbours=neighbour(130, [0], share_gpus=True))
+    assert shared["gpus"][0]["uuid"] == "GPU-aaaa"
+    node.has(OURS.replace("129", "130") + NVIDIA, vmid=130)
+    refused(node, "container 130 (other) still has it", "--limit", gpus=[0], neighbours=neighbour(130, [1], in_run=False))
+
+
+def test_before_there_is_a_driver_the_bus_shows_what_can_be_given(node: LxcNode) -> None:
+    cards = [{"bus_id": "0000:c1:00.0", "driver": None}, {"bus_id": "0000:41:00.0", "driver": "nouveau"}]
+    bare = {"check": True, "node_gpus": None, "node_cards": cards, "require_devices": False}
+    answer = node.deploy(**bare, neighbours=neighbour(128, 1))
+    assert "container 129 will get GPU 0000:c1:00.0" in answer["notes"] and answer["gpus"] == []
+    refused(node, "2 GPUs", "0000:41:00.0 to container 128 (other)", gpus=2, neighbours=neighbour(128, 1), **bare)
+
+
+def test_two_runs_at_once_that_know_nothing_of_each_other(node: LxcNode) -> None:
+    """The container that is being made shows no device yet, and so the second controller would take the same one."""
+    node.faults(slow_unpack_s=4)
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(int(bool(node.deploy().get("failed"))))
+        finally:
+            os._exit(9)
+    record = node.root / "run/kpro-llm/gpus/129"
+    while not record.exists() or not (node.root / "etc/pve/lxc/129.conf").exists():
+        time.sleep(0.02)
+    assert "dev0" not in node.config(129)
+    node.faults()
+    second = node.deploy(vmid=130, hostname="second", network={"bridge": "vmbr0", "ip": "10.77.0.130/24"})
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert "dev0: /dev/nvidia0" in node.config(129) and "dev0: /dev/nvidia1" in node.config(130), second
+    assert not list((node.root / "run/kpro-llm/gpus").glob("1*"))
+
+
+def test_what_a_dead_run_reserved_counts_only_while_its_creation_goes_on(node: LxcNode) -> None:
+    node.file("run/kpro-llm/gpus/131", '{"vmid": 131, "name": "cut-off", "minors": [0]}')
+    node.file("run/kpro-llm/gpus/132", "[")
+    assert node.deploy(check=True)["gpus"][0]["uuid"] == "GPU-aaaa"
+    node.has("lock: create\n", vmid=131)
+    node.has("lock: create\n", vmid=132)
+    assert node.deploy(check=True)["gpus"][0]["uuid"] == "GPU-bbbb"
+    refused(node, "container 131 (cut-off) by a deployment that is under way", gpus=["GPU-aaaa"])
+
+
 def test_what_was_changed_by_hand_is_put_right_while_it_runs(node: LxcNode) -> None:
     node.deploy()
     text = node.config().replace("memory: 2048", "memory: 512").replace("onboot: 1", "onboot: 0").replace("tags: kpro-llm", "tags: kpro-llm;x")
@@ -342,6 +457,23 @@ def test_a_missing_mount_source_of_our_container_is_made_again(node: LxcNode) ->
     assert as_foretold(node)["plan"][0].startswith("Make the folder /srv/models")
 
 
+def test_a_store_that_the_container_only_reads_belongs_to_the_nodes_root(node: LxcNode) -> None:
+    mounts = [{"source": f"/srv/{name}", "target": f"/srv/{name}", "read_only": name == "shared"} for name in ("own", "shared")]
+    plan = node.deploy(state="stopped", mounts=mounts)["plan"]
+    assert "Make the folder /srv/own on the node for the container's root (100000:100000)" in plan
+    assert "Make the folder /srv/shared on the node for its root (0:0), the container only reads it" in plan
+    assert os.stat(node.root / "srv/shared").st_uid == os.geteuid()
+
+
+def test_a_mount_source_that_a_container_leads_elsewhere_is_refused(node: LxcNode) -> None:
+    (node.root / "srv").mkdir(exist_ok=True)
+    (node.root / "srv/own").mkdir(mode=0o777)
+    (node.root / "srv/own").chmod(0o777)
+    (node.root / "srv/own/deep").symlink_to(node.root / "etc")
+    answer = node.deploy(state="stopped", mounts=[{"source": "/srv/own/deep", "target": "/srv/own"}])
+    assert answer.get("failed") and ("link that others than root could have made" in answer["msg"] or "system" in answer["msg"])
+
+
 # --- restart ---------------------------------------------------------------------------------------------------------
 
 
@@ -415,6 +547,80 @@ def test_device_nodes_with_an_old_major_inside_are_made_anew_by_a_restart(node: 
     assert "509:0" in told["notes"][0] and "510:0" in told["notes"][0]
     done = node.deploy(restart=True)
     assert done["plan"] == ["Stop container 129 to apply dev2, dev3", "Start container 129"]
+
+
+MOUNTS = [{"source": "/srv/models", "target": "/models"}]
+MINE = "22 1 0:50 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+
+
+def sees(node: LxcNode, inside: str, here: str = MINE) -> None:
+    """Let the node and the running container have these mounts."""
+    for device, numbers in NVIDIA_NODES.items():
+        node.shows_inside(4711, device, *numbers)
+    node.file("proc/self/mountinfo", here)
+    node.file("proc/4711/mountinfo", inside)
+
+
+@pytest.mark.parametrize(
+    ("inside", "here", "words"),
+    [
+        ("90 80 0:50 /srv/models//deleted /models rw - ext4 /dev/sda1 rw\n", MINE, "a folder that was removed from the node"),
+        (
+            "90 80 0:50 /srv/models /models rw - ext4 x rw\n",
+            f"{MINE}30 22 0:77 / /srv/models rw - zfs pool/models rw\n",
+            "another file system than /srv/models",
+        ),
+        ("90 80 0:77 / /models rw - zfs pool/models rw\n", MINE, "another file system than /srv/models"),
+        (
+            "90 80 0:50 /srv/old\\040store /models rw - ext4 x rw\n",
+            MINE,
+            "shows /srv/old store of its file system, and /srv/models on the node is /srv/models now",
+        ),
+        ("91 80 0:60 / / rw - ext4 x rw\n", MINE, "/models is mounted no more in the running container"),
+    ],
+    ids=["removed", "mounted over", "unmounted", "renamed", "taken away inside"],
+)
+def test_a_store_that_the_running_container_does_not_see_any_more_needs_a_restart(node: LxcNode, inside: str, here: str, words: str) -> None:
+    node.deploy(mounts=MOUNTS)
+    sees(node, inside, here)
+    told = node.deploy(mounts=MOUNTS)
+    assert told["changed"] is False and told["restart_needed"] and told["waiting"] == ["mp0"]
+    assert words in told["notes"][0] and "allow it with restart: true" in told["notes"][-1]
+    done = node.deploy(mounts=MOUNTS, restart=True)
+    assert done["plan"] == ["Stop container 129 to apply mp0", "Start container 129"]
+
+
+def test_a_removed_store_is_made_again_before_the_container_starts(node: LxcNode) -> None:
+    node.deploy(mounts=MOUNTS)
+    (node.root / "srv/models").rmdir()
+    sees(node, "90 80 0:50 /srv/models//deleted /models rw - ext4 /dev/sda1 rw\n")
+    plan = node.deploy(mounts=MOUNTS, restart=True)["plan"]
+    assert plan[0] == "Stop container 129 to apply mp0" and "Make the folder /srv/models" in plan[1] and plan[2] == "Start container 129"
+
+
+@pytest.mark.parametrize(
+    ("inside", "here"),
+    [
+        ("90 80 0:50 /srv/models /models rw - ext4 /dev/sda1 rw\n", MINE),
+        ("90 80 0:77 / /models rw - zfs p rw\n", f"{MINE}30 22 0:77 / /srv/models rw - zfs p rw\n"),
+        ("90 80 0:77 /sub /models rw - zfs p rw\n", f"{MINE}30 22 0:77 /sub /srv/models rw - zfs p rw\n"),
+        ("", MINE),
+        ("odd\n", "odd\n"),
+    ],
+    ids=["plain", "own file system", "a part of one", "not readable", "odd"],
+)
+def test_a_store_that_the_container_sees_needs_nothing(node: LxcNode, inside: str, here: str) -> None:
+    node.deploy(mounts=MOUNTS)
+    sees(node, inside, here)
+    told = node.deploy(mounts=MOUNTS)
+    assert told["changed"] is False and told["waiting"] == [] and not any("mount" in note for note in told["notes"])
+
+
+def test_a_stale_mount_that_is_not_declared_is_told_and_restarts_nothing(node: LxcNode) -> None:
+    node.deploy(mounts=MOUNTS)
+    sees(node, "90 80 0:50 /srv/models//deleted /models rw - ext4 /dev/sda1 rw\n")
+    told = node.deploy(restart=True, mounts=None)
+    assert told["changed"] is False and told["waiting"] == [] and "removed from the node" in " ".join(told["notes"])
 
 
 # --- locks -----------------------------------------------------------------------------------------------------------
@@ -560,6 +766,31 @@ def test_the_mount_hook_of_a_privileged_container_goes(node: LxcNode) -> None:
     assert "hook" not in node.config()
 
 
+def test_driver_files_of_the_node_and_the_hook_s_variables_go(node: LxcNode) -> None:
+    """T2-01, and what T2-02 left behind."""
+    raw = [
+        "lxc.mount.entry: /usr/bin/nvidia-smi usr/bin/nvidia-smi none bind,ro,create=file 0 0",
+        "lxc.mount.entry: /usr/lib/x86_64-linux-gnu/libcuda.so.580.126 usr/lib/x86_64-linux-gnu/libcuda.so.1 none bind,ro,create=file 0 0",
+        "lxc.hook.pre-start: /root/nvidia-nodes.sh",
+        "lxc.environment: NVIDIA_VISIBLE_DEVICES=all",
+        "lxc.environment.runtime: NVIDIA_DRIVER_CAPABILITIES=all",
+    ]
+    kept = ["lxc.environment: KEPT=1", "lxc.mount.entry: /srv/x srv/x none bind 0 0", "lxc.hook.post-stop: /root/nvidia-told.sh"]
+    node.has(OURS.replace("tags: kpro-llm\n", "") + "".join(f"{line}\n" for line in (*raw, *kept)))
+    foretold = node.deploy(check=True, adopt=True)
+    assert "over the container's own, and the container can't start after the next change of the driver" in " ".join(foretold["plan"])
+    done = as_foretold(node, adopt=True)
+    assert sum(line in " ".join(done["plan"]) for line in raw) == len(raw)
+    assert all(line not in node.config() for line in raw) and all(line in node.config() for line in kept)
+
+
+def test_what_covers_the_places_of_ours_is_told(node: LxcNode) -> None:
+    node.file("etc/lxc/gpu.conf", "lxc.mount.entry = /usr/lib/x86_64-linux-gnu/libcuda.so.1 usr/lib/x86_64-linux-gnu/libcuda.so.1 none bind 0 0\n")
+    node.has(OURS + NVIDIA + "lxc.mount.entry: /usr/bin usr/bin none bind,ro 0 0\nlxc.include: /etc/lxc/gpu.conf\n")
+    notes = " ".join(node.deploy(check=True)["notes"])
+    assert "covers /usr/bin with /usr/bin" in notes and "(lxc.include) mounts /usr/lib/x86_64-linux-gnu/libcuda.so.1" in notes
+
+
 def test_our_own_container_of_the_other_privilege_level_is_an_error(node: LxcNode) -> None:
     node.has(OURS)
     refused(node, "it is unprivileged, declared is privileged", "can't change that", unprivileged=False)
@@ -583,3 +814,80 @@ def test_a_check_before_the_driver_is_loaded_plans_without_devices(node: LxcNode
     assert unknown["changed"] and unknown["gpus"] == []
     known = node.deploy(check=True, node_gpus=GPUS, require_devices=False)
     assert "dev0" in known["diff"]["after"] and any("/dev/nvidia0" in note for note in known["notes"])
+
+
+# --- whose folders, whose container, whose ids ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["/", "/srv/..", "/etc", "/etc/", "/root", "/var/lib", "/usr/share", "/home/alice", "/etc/pve/nodes"])
+def test_a_system_folder_is_never_mounted(node: LxcNode, source: str) -> None:
+    (node.root / "etc").mkdir(exist_ok=True)
+    message = refused(node, "mount source", "Nothing was changed", mounts=[{"source": source, "target": "/srv/models"}])["msg"]
+    assert "chown" not in message
+
+
+@pytest.mark.parametrize(("link", "source"), [("../etc", "/srv/link"), ("..", "/srv/link"), ("../etc", "/srv/link/new"), ("../var", "/srv/link/lib")])
+def test_a_link_to_a_system_folder_is_never_mounted(node: LxcNode, link: str, source: str) -> None:
+    (node.root / "srv/link").symlink_to(link)
+    before = {path: (path.lstat().st_uid, path.lstat().st_mode) for path in node.root.rglob("*")}
+    message = refused(node, "mount source", "leads to", "system's", mounts=[{"source": source, "target": "/srv/models"}])["msg"]
+    assert "chown" not in message
+    assert {path: (path.lstat().st_uid, path.lstat().st_mode) for path in before} == before
+
+
+def test_an_admins_link_to_a_pool_is_fine(node: LxcNode) -> None:
+    (node.root / "rpool/models").mkdir()
+    os.chown(node.root / "rpool/models", 100000, 100000)
+    (node.root / "srv/models").symlink_to("../rpool/models")
+    assert node.deploy().get("failed") is None
+
+
+def test_a_container_that_is_taken_over_is_named_in_plan_and_diff(node: LxcNode) -> None:
+    node.has(HAND_MADE.replace("hostname: llm", "hostname: pihole"))
+    planned = node.deploy(check=True, adopt=True)
+    assert planned["plan"][0] == "Take over container 129 (takes over 'pihole', made by somebody else)"
+    assert "'pihole', tags: none" in planned["diff"]["before"]
+    done = as_foretold(node, adopt=True)
+    assert done["plan"] == planned["plan"]
+    assert not [sentence for sentence in node.deploy(adopt=True)["plan"] if "Take over" in sentence]
+
+
+def test_read_only_that_is_taken_out_of_the_declaration_is_taken_off(node: LxcNode) -> None:
+    mount = {"source": "/srv/models", "target": "/srv/models"}
+    node.deploy(mounts=[{**mount, "read_only": True}])
+    assert "ro=1" in node.config()
+    waits = node.deploy(check=True, mounts=[mount])
+    assert waits["plan"] == ["Set mp0 of container 129"] and waits["restart_needed"]
+    assert not node.deploy(mounts=[mount], restart=True).get("failed")
+    assert "ro=1" not in node.config()
+
+
+IDMAP_BEFORE_ANYTHING = [
+    (["lxc.idmap: g 0 100000 65536"], "no uid for the container's root"),
+    (["lxc.idmap: b 0 100000 65536"], "'b' is not one of them"),
+    (["lxc.idmap: u 0 200000 65536", "lxc.idmap: g 0 200000 65536"], "its files belong to the root 100000:100000"),
+    (["lxc.idmap: u 0 100000 65536", "lxc.idmap: g 0 100000 65536", "lxc.idmap: u 65000 300000 9"], "overlap"),
+    (["lxc.idmap: u 0 100000 1000", "lxc.idmap: u 1000 1000 1", "lxc.idmap: g 0 100000 65536"], "root:1000:1"),
+]
+
+
+@pytest.mark.parametrize(("lines", "words"), IDMAP_BEFORE_ANYTHING)
+def test_a_map_that_can_not_work_is_refused_before_the_container_is_made(node: LxcNode, lines: list[str], words: str) -> None:
+    for name in ("subuid", "subgid"):
+        node.file(f"etc/{name}", "root:100000:300000\n")
+    refused(node, words, raw_lines=lines)
+    assert not (node.root / "srv/models").exists()
+
+
+@pytest.mark.parametrize(("lines", "words"), IDMAP_BEFORE_ANYTHING[:2])
+def test_a_map_that_can_not_work_is_told_of_a_container_that_has_it(node: LxcNode, lines: list[str], words: str) -> None:
+    node.has("\n".join([*OURS.splitlines(), *lines, ""]))
+    refused(node, words)
+
+
+def test_a_folder_is_made_for_the_root_of_the_containers_own_map(node: LxcNode) -> None:
+    """Also of a privileged one: the lines count whatever its level."""
+    node.has(f"{OURS.replace('unprivileged: 1', '')}lxc.idmap: u 0 200000 65536\nlxc.idmap: g 0 300000 65536\n")
+    assert not node.deploy(unprivileged=False).get("failed")
+    owner = (node.root / "srv/models").stat()
+    assert (owner.st_uid, owner.st_gid) == (200000, 300000)

@@ -12,6 +12,8 @@ import typing as t
 
 import pytest
 
+from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._pve.stores import check_storage
 from ansible_collections.kpro.llm.tests.unit.plugins.modules.lxc_node import LxcNode, https_front
 
 pytest.importorskip("proxmoxer")
@@ -22,6 +24,7 @@ LOGINS = {
     "tokens": {
         "root@pam!full": {"secret": "full-secret", "privsep": 0},
         "ci@pve!gpu": {"secret": "gpu-secret", "privsep": 1},
+        "root@pam!bare": {"secret": "bare-secret", "privsep": 1},
     },
 }
 PASSWORD = {"api_password": "the-password"}
@@ -53,6 +56,18 @@ def test_the_password_of_root_may_all_that_the_node_may(node: LxcNode, way: dict
     changed = node.deploy(**way, **PASSWORD, features={"nesting": True, "fuse": True}, restart=True)
     assert not changed.get("failed") and "features: fuse=1,nesting=1" in node.config(), changed
     assert node.deploy(**way, **PASSWORD, state="absent", features=None)["changed"] and not node.config_path().exists()
+
+
+def test_a_gpu_of_another_guest_is_known_from_afar(node: LxcNode, way: dict[str, t.Any]) -> None:
+    node.file("etc/pve/mapping/pci.cfg", f"a6000\n\tmap node={node.name},path=0000:41:00.0\n")
+    node.has("name: win\nhostpci0: mapping=a6000,pcie=1\n", vmid=150, kind="qemu-server")
+    common: dict[str, t.Any] = {**way, **PASSWORD, "check": True, "mounts": None}
+    refused = node.deploy(**common, gpus=["GPU-aaaa"])
+    assert refused["failed"] and "given to VM 150 (win) by hostpci0" in refused["msg"]
+    assert node.deploy(**common, gpus=1)["gpus"][0]["uuid"] == "GPU-bbbb"
+    node.has("arch: amd64\nhostname: notes\nostype: debian\nlxc.hook.mount: /usr/share/lxc/hooks/nvidia\nlxc.environment: NVIDIA_VISIBLE_DEVICES=1\n", vmid=151)
+    refused = node.deploy(**common, gpus=1)
+    assert refused["failed"] and "container 151 (notes) by lxc.hook.mount with NVIDIA_VISIBLE_DEVICES=1" in refused["msg"], refused
 
 
 def test_a_token_may_what_is_not_reserved(node: LxcNode, way: dict[str, t.Any]) -> None:
@@ -117,3 +132,43 @@ def test_a_creation_that_takes_longer_than_one_run_waits_is_taken_up_by_the_next
     second = node.deploy(**way, **PASSWORD)
     assert not second.get("failed") and second["plan"] == ["Start container 129"], second
     assert node.is_running()
+
+
+@pytest.mark.parametrize(
+    ("login", "words"),
+    [
+        ({"api_user": "ci@pve", "api_token_id": "gpu", "api_token_secret": "gpu-secret"}, ("--users ci@pve", "--tokens 'ci@pve!gpu'")),
+        ({"api_user": "root@pam", "api_token_id": "bare", "api_token_secret": "bare-secret"}, ("--tokens 'root@pam!bare'",)),
+    ],
+)
+def test_what_a_login_lacks_is_granted_to_the_token_and_to_its_user(
+    node: LxcNode, way: dict[str, t.Any], login: dict[str, t.Any], words: tuple[str, ...]
+) -> None:
+    result = node.deploy(**way, **login)
+    assert result["failed"] and all(word in result["msg"] for word in words), result
+    assert "is on)" not in result["msg"], "whether the token is separated can't be seen from here"
+
+
+def test_half_a_container_that_no_task_works_on_is_named_with_the_commands(node: LxcNode, way: dict[str, t.Any]) -> None:
+    (node.root / "srv/models").mkdir()
+    node.has("lock: create\n")
+    result = node.deploy(**way, **PASSWORD)
+    assert result["failed"] and "pct unlock 129" in result["msg"] and "--destroy-unreferenced-disks 1" in result["msg"], result
+    assert "adopt" not in result["msg"] and node.config() == "lock: create\n"
+
+
+def test_a_creation_over_https_that_a_run_on_the_node_meets_is_waited_for(node: LxcNode, way: dict[str, t.Any]) -> None:
+    """Its worker belongs to the node's daemon: nobody's end ends it."""
+    (node.root / "srv/models").mkdir()
+    node.faults(slow_unpack_s=3)
+    first = node.deploy(**way, **PASSWORD, task_timeout_s=1)
+    assert first["failed"] and "still runs and was not touched" in first["msg"], first
+    foretold = node.deploy(check=True, **way, **PASSWORD)
+    assert len(foretold["plan"]) == 1 and "is being created" in foretold["plan"][0], foretold
+
+
+def test_what_a_login_may_not_see_is_no_fact() -> None:
+    rows = [{"storage": "local", "content": "vztmpl", "enabled": 1, "active": 1}]
+    with pytest.raises(KproError) as refused:
+        check_storage("local-zfs", "rootdir", rows, "ci@pve!gpu")
+    assert "or ci@pve!gpu may not see it" in refused.value.reason and "/storage/local-zfs" in refused.value.remedy

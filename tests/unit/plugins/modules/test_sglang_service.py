@@ -11,12 +11,12 @@ import os
 import pwd
 import stat
 import typing as t
+import uuid
 from pathlib import Path
 
 import pytest
 from sglang_standins import Ended, StandinUnit, run_module
 
-from ansible_collections.kpro.llm.plugins.module_utils._service.state_edge import ServiceState
 from ansible_collections.kpro.llm.plugins.modules import sglang_service
 
 CONFIG = 'model-path: "/srv/models/tiny"\napi-key: "@KPRO_API_KEY@"\ncontext-length: 8192\n'
@@ -27,7 +27,8 @@ def options(tmp_path: Path) -> dict[str, t.Any]:
     etc = tmp_path / "etc"
     return {
         "unit_text": "[Service]\nExecStart=/bin/true\n",
-        "config_text": CONFIG,
+        "rungs": [{"config_text": CONFIG}],
+        "level": "none",
         "environment_text": "# engine\nHF_TOKEN=hf_abc\nA=1\n",
         "gate_text": "#!/usr/bin/python3\n",
         "launcher_text": "print()\n",
@@ -53,8 +54,19 @@ def as_root() -> None:
         pytest.skip("the files belong to root")
 
 
-def service(options: dict[str, t.Any], **more: t.Any) -> Ended:
-    return run_module(sglang_service.main, **{**options, **more})
+def service(options: dict[str, t.Any], *configs: str, **more: t.Any) -> Ended:
+    """Run the module as its action plugin does, until it has finished; ``configs`` are the rungs, if not those of the options."""
+    given = {
+        **options,
+        "run_id": uuid.uuid4().hex,
+        **({"rungs": [{"name": str(n), "config_text": text} for n, text in enumerate(configs)]} if configs else {}),
+        **more,
+    }
+    for call in range(1, 100):
+        ended = run_module(sglang_service.main, **{"call": call, **given})
+        if ended.rc or ended.result["finished"]:
+            return ended
+    raise AssertionError("the run did not end")
 
 
 def note_start(options: dict[str, t.Any], unit: StandinUnit) -> None:
@@ -112,7 +124,7 @@ def test_a_changed_option_restarts(options: dict[str, t.Any], unit: StandinUnit)
     service(options)
     note_start(options, unit)
     invocation = unit.properties["InvocationID"]
-    ended = service(options, config_text=CONFIG.replace("8192", "4096"))
+    ended = service(options, rungs=[{"config_text": CONFIG.replace("8192", "4096")}])
     assert ended.result["plan"][-1] == "Restart the service (changed: config)"
     assert unit.properties["InvocationID"] != invocation
 
@@ -121,17 +133,17 @@ def test_a_changed_comment_is_written_but_restarts_nothing(options: dict[str, t.
     service(options)
     note_start(options, unit)
     invocation = unit.properties["InvocationID"]
-    ended = service(options, config_text=f"# a note\n{CONFIG}")
+    ended = service(options, rungs=[{"config_text": f"# a note\n{CONFIG}"}])
     assert ended.result["changed"] and not ended.result["restarted"]
     assert unit.properties["InvocationID"] == invocation
-    assert not service(options, config_text=f"# a note\n{CONFIG}").result["changed"]
+    assert not service(options, rungs=[{"config_text": f"# a note\n{CONFIG}"}]).result["changed"]
 
 
 def test_a_restart_that_was_interrupted_is_made_up_for(options: dict[str, t.Any], unit: StandinUnit) -> None:
     service(options)
     note_start(options, unit)
     (unit.folder / "refuse-start").touch()
-    changed = {**options, "config_text": CONFIG.replace("8192", "4096")}
+    changed = {**options, "rungs": [{"config_text": CONFIG.replace("8192", "4096")}]}
     refused = service(changed)
     assert refused.rc == 1 and refused.result["details"]["diagnosis"]["class"] == "never_started"
     assert "systemd could not start it: Job for the unit failed" in refused.result["msg"] and "systemctl cat" in refused.result["remedy"]
@@ -180,7 +192,7 @@ def test_a_crashed_unit_is_started_with_a_clean_start_limit(options: dict[str, t
 
 
 def test_no_key_must_be_said_in_so_many_words(options: dict[str, t.Any], unit: StandinUnit) -> None:
-    ended = service(options, api_key_source="none", config_text="port: 1\n")
+    ended = service(options, api_key_source="none", rungs=[{"config_text": "port: 1\n"}])
     assert ended.result["api_key_path"] == ""
     assert not Path(options["api_key_path"]).exists()
 
@@ -207,7 +219,7 @@ def test_the_engines_parser_refuses_before_anything_is_written(options: dict[str
     assert ended.rc == 1
     assert "unrecognized arguments: --context-length" in ended.result["msg"]
     assert not (tmp_path / "etc").exists()
-    assert service(options, engine_python=str(python), config_text="context-length: 1\n").rc == 0
+    assert service(options, engine_python=str(python), rungs=[{"config_text": "context-length: 1\n"}]).rc == 0
 
 
 def test_an_unknown_user_is_named(options: dict[str, t.Any], unit: StandinUnit) -> None:
@@ -218,109 +230,3 @@ def test_an_unknown_user_is_named(options: dict[str, t.Any], unit: StandinUnit) 
 def test_missing_texts_are_named(options: dict[str, t.Any], unit: StandinUnit) -> None:
     ended = service({**options, "gate_text": None})
     assert ended.rc == 1 and "gate_text" in ended.result["msg"]
-
-
-SMALL = CONFIG.replace("8192", "1024")
-
-
-def lost(ended: Ended, class_: str) -> dict[str, t.Any]:
-    """What the role passes on after a start was lost."""
-    return {"rung": ended.result["rung"], "digest": ended.result["keep"]["digest"], "class": class_, "cause": "out of memory in graph capture", "remedy": "r"}
-
-
-def config(options: dict[str, t.Any]) -> str:
-    return Path(options["config_path"]).read_text(encoding="utf-8")
-
-
-def test_a_start_lost_for_memory_is_followed_by_the_next_rung(options: dict[str, t.Any], unit: StandinUnit) -> None:
-    ladder = {**options, "fallback_config_texts": [SMALL]}
-    first = service(ladder)
-    assert first.result["rung"] == 0 and "8192" in config(options)
-    second = service(ladder, lost=lost(first, "graph_capture_oom"))
-    assert second.result["rung"] == 1 and "1024" in config(options) and second.result["restarted"]
-    note_start(options, unit)
-    again = service(ladder)
-    assert not again.result["changed"] and again.result["rung"] == 1
-    assert again.result["failed_rungs"] == {"0": "out of memory in graph capture"}
-    assert service(ladder, retry=True).result["rung"] == 0
-
-
-def test_other_inputs_forget_what_failed(options: dict[str, t.Any], unit: StandinUnit) -> None:
-    ladder = {**options, "fallback_config_texts": [SMALL]}
-    service(ladder, lost=lost(service(ladder), "graph_capture_oom"))
-    assert service({**ladder, "environment_text": "CUDA_VISIBLE_DEVICES=GPU-bb\n"}).result["rung"] == 0
-
-
-def test_a_failure_that_a_smaller_rung_cannot_cure_ends_the_run(options: dict[str, t.Any], unit: StandinUnit) -> None:
-    ladder = {**options, "fallback_config_texts": [SMALL]}
-    ended = service(ladder, lost=lost(service(ladder), "port_taken"))
-    assert ended.rc == 1 and "no other configuration to run: out of memory in graph capture. r." in ended.result["msg"]
-
-
-def test_the_last_good_configuration_is_restored(options: dict[str, t.Any], unit: StandinUnit, tmp_path: Path) -> None:
-    old, new = tmp_path / "env-old", tmp_path / "env-new"
-    old.mkdir()
-    new.mkdir()
-    link = tmp_path / "venv"
-    link.symlink_to(old)
-    with_link = {**options, "unit_text": f"[Service]\nExecStart={link}/bin/python\n"}
-    good = service(with_link)
-    keep = good.result["keep"]
-    texts = {role: Path(path).read_text(encoding="utf-8") for role, path in keep["files"].items()}
-    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [str(link)], keep["rung"], keep["names"])
-    assert mode_of(f"{options['state_path']}/last_good.json") == "0o600"
-    link.unlink()
-    link.symlink_to(new)
-    changed = {**with_link, "config_text": SMALL, "model_path": "/srv/models/other"}
-    ended = service(changed, lost=lost(service(changed), "model_type_unknown"))
-    assert ended.result["rung"] == -1 and ended.result["restarted"]
-    assert ended.result["identity"]["model_path"] == "/srv/models/tiny"
-    assert "8192" in config(options)
-    assert f"ExecStart={old}/bin/python" in Path(options["unit_path"]).read_text(encoding="utf-8")
-
-
-def test_a_good_configuration_that_is_lost_is_not_restored_over_itself(options: dict[str, t.Any], unit: StandinUnit) -> None:
-    good = service(options)
-    keep = good.result["keep"]
-    texts = {role: Path(path).read_text(encoding="utf-8") for role, path in keep["files"].items()}
-    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [], 0, keep["names"])
-    assert service(options, lost=lost(good, "gpu_occupied")).rc == 1
-
-
-@pytest.mark.parametrize("now", ["CUDA_VISIBLE_DEVICES=GPU-bb\nKPRO_DRIVER_VERSION=580.1\n", 'CUDA_VISIBLE_DEVICES=GPU-aa\nKPRO_DRIVER_VERSION="590.2"\n'])
-def test_a_good_configuration_of_other_hardware_is_not_restored(options: dict[str, t.Any], unit: StandinUnit, now: str) -> None:
-    there = {**options, "environment_text": 'CUDA_VISIBLE_DEVICES=GPU-aa\nKPRO_DRIVER_VERSION="580.1"\n'}
-    keep = service(there).result["keep"]
-    texts = {role: Path(path).read_text(encoding="utf-8") for role, path in keep["files"].items()}
-    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [], 0, keep["names"])
-    here = {**options, "environment_text": now}
-    ended = service(here, lost=lost(service(here), "model_type_unknown"))
-    assert ended.rc == 1 and "no other configuration to run (the last good one was for other GPUs or another driver)" in ended.result["msg"]
-    again = {**there, "config_text": SMALL}
-    assert service(again, lost=lost(service(again), "model_type_unknown")).result["rung"] == -1
-
-
-def test_a_rung_that_the_plan_refuses_is_passed_over(options: dict[str, t.Any], unit: StandinUnit) -> None:
-    ended = service({**options, "fallback_config_texts": [SMALL], "unfit": {"0": "state of 48 requests"}})
-    assert ended.result["rung"] == 1 and "1024" in config(options)
-    assert ended.result["failed_rungs"] == {"0": "state of 48 requests"}
-
-
-def test_after_a_roll_back_nothing_is_tried_again_unless_asked(options: dict[str, t.Any], unit: StandinUnit) -> None:
-    good = service(options)
-    keep = good.result["keep"]
-    texts = {role: Path(path).read_text(encoding="utf-8") for role, path in keep["files"].items()}
-    ServiceState(options["state_path"]).keep_good(keep["digest"], texts, [], 0, keep["names"])
-    wanted = {**options, "config_text": SMALL, "fallback_config_texts": [CONFIG.replace("8192", "512")]}
-    first = service(wanted)
-    second = service(wanted, lost=lost(first, "graph_capture_oom"))
-    assert second.result["rung"] == 1
-    third = service(wanted, lost=lost(second, "graph_capture_oom"))
-    assert third.result["rung"] == -1 and "8192" in config(options)
-    note_start(options, unit)
-    again = service(wanted)
-    assert again.result["rung"] == -1 and not again.result["changed"] and sorted(again.result["failed_rungs"]) == ["0", "1"]
-    assert service(wanted, retry=True, _ansible_check_mode=True).result["rung"] == 0
-    # Once nothing runs, all is tried anew.
-    unit.set(ActiveState="failed", MainPID="0")
-    assert service(wanted).result["rung"] == 0

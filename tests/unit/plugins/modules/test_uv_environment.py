@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import pwd
+import re
 import shutil
 import signal
 import stat
@@ -29,6 +31,11 @@ STANDINS = Path(__file__).parent / "standins"
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 
 pytestmark = pytest.mark.skipif(not SYSTEM_PYTHON.exists(), reason="the module runs on Debian's /usr/bin/python3")
+
+
+def record_line(path: str, text: str) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+    return f"{path},sha256={digest},{len(text)}\n"
 
 
 class World:
@@ -58,10 +65,15 @@ class World:
         """Make a wheel and lock it."""
         info = f"{name}-{version}.dist-info"
         path = self.wheels / f"{name}-{version}-py3-none-any.whl"
+        files = {
+            f"{name}/__init__.py": f"VERSION = {version!r}\n",
+            f"{name}/core.so": "kernel" * 100,
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        }
         with zipfile.ZipFile(path, "w") as wheel:
-            wheel.writestr(f"{name}/__init__.py", f"VERSION = {version!r}\n")
-            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-            wheel.writestr(f"{info}/RECORD", "")
+            for inner, text in files.items():
+                wheel.writestr(inner, text)
+            wheel.writestr(f"{info}/RECORD", "".join(record_line(inner, text) for inner, text in files.items()) + f"{info}/RECORD,,\n")
         self.locked[name] = f"{name}=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
 
     def run(self, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
@@ -177,8 +189,8 @@ def test_a_kept_environment_that_fails_its_check_is_built_anew_by_the_next_run(w
     world.lock("library", "2.1")
     world.run()
     world.locked = before
-    (next(old.glob("lib/python3.*/site-packages")) / "engine-1.0.dist-info/METADATA").write_text("Name: engine\nVersion: 0.9\n")
-    with pytest.raises(KproError, match="check failed"):
+    silently(site_of(old) / "engine-1.0.dist-info/METADATA", b"Name: engin0")
+    with pytest.raises(KproError, match=r"read all files failed|verify failed: damaged: engine \(.*METADATA was changed"):
         world.run()
     assert world.run()["changed"]
     assert not world.run()["changed"]
@@ -335,3 +347,137 @@ def test_addresses_that_can_hold_a_password_are_readable_by_root_alone(world: Wo
     assert [path.name for path in jobs] == ["job.json"]
     assert stat.S_IMODE(jobs[0].stat().st_mode) == 0o600
     assert stat.S_IMODE(jobs[0].parent.stat().st_mode) == 0o700
+
+
+# --- damage ------------------------------------------------------------------------------------------------------------------------------
+
+
+def site_of(environment: str | Path) -> Path:
+    return next(Path(environment).glob("lib/python3.*/site-packages"))
+
+
+def silently(path: Path, data: bytes) -> None:
+    """Change the content, as a disk that loses bits does: size and time stay."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.write(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def sound(environment: str | Path) -> bool:
+    """Say whether the environment has the engine's bytes as the wheel has them."""
+    site = site_of(environment)
+    return (site / "engine/core.so").read_text() == "kernel" * 100 and (site / "engine-1.0.dist-info/RECORD").is_file()
+
+
+def replaced_by_link(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+    path.symlink_to("moved")
+
+
+DAMAGES: dict[str, tuple[str, t.Callable[[Path], t.Any], str]] = {
+    "truncated": ("engine/core.so", lambda path: os.truncate(path, 7), r"engine \(\S+/core.so has 7 of 600 bytes\)"),
+    "empty": ("engine/core.so", lambda path: os.truncate(path, 0), r"core.so is empty"),
+    "changed": ("engine/core.so", lambda path: path.write_text("KERNEL" * 100), r"core.so was changed"),
+    "missing": ("engine/core.so", lambda path: path.unlink(), r"core.so is missing"),
+    "link": ("engine/core.so", replaced_by_link, r"core.so is a link in place of a file"),
+    "package gone": ("engine", shutil.rmtree, r"engine \(.*__init__.py is missing|engine is missing"),
+    "dist-info gone": ("engine-1.0.dist-info", shutil.rmtree, r"engine \(.*engine-1.0.dist-info.* is missing"),
+    "interpreter gone": ("../../../bin/python", lambda path: path.unlink(), r"the interpreter \(bin/python is missing\)"),
+}
+
+
+@pytest.mark.parametrize(("inner", "damage", "words"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_environment_is_named_and_built_anew_from_good_bytes(world: World, inner: str, damage: t.Callable[[Path], t.Any], words: str) -> None:
+    old = world.run()["venv"]
+    damage(site_of(old) / inner)
+    foreseen = world.run(check=True)
+    assert foreseen["changed"] and re.search(words, foreseen["plan"][0]), foreseen["plan"]
+    done = world.run()
+    assert done["changed"] and done["venv"] != old and sound(done["venv"])
+    assert not world.run()["changed"] and not world.run(verify="all")["changed"]
+
+
+def test_what_only_the_content_tells_is_found_on_request(world: World) -> None:
+    old = world.run()["venv"]
+    silently(site_of(old) / "engine/core.so", b"KERNEL")
+    assert not world.run()["changed"]
+    done = world.run(verify="all")
+    assert "engine (" in done["plan"][0] and "core.so was changed" in done["plan"][0]
+    assert done["venv"] != old and sound(done["venv"])
+
+
+def test_damage_in_uv_s_cache_alone_is_met_when_the_next_environment_is_built(world: World) -> None:
+    world.run()
+    silently(world.root / "cache/archive-v0/engine-1.0/engine/core.so", b"KERNEL")
+    shutil.rmtree(world.root / "cache/archive-v0/library-2.0/library-2.0.dist-info")
+    world.lock("other", "1.0")
+    # uv itself refuses the one, the package's record tells the other: both are fetched again in one run.
+    done = world.run()
+    assert done["changed"] and sound(done["venv"]) and not world.run()["changed"]
+    assert re.search(r"library was not as locked.*\n.*engine was not as locked", "\n".join(done["warnings"])), done["warnings"]
+
+
+def test_a_wheel_whose_record_is_wrong_from_the_beginning_is_no_damage(world: World) -> None:
+    path = world.wheels / "engine-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path) as wheel:
+        files = {name: wheel.read(name).decode() for name in wheel.namelist()}
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in {**files, "engine/core.so": "another kernel"}.items():
+            wheel.writestr(name, text)
+    world.locked["engine"] = f"engine==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+    first = world.run()
+    assert (site_of(first["venv"]) / "engine/core.so").read_text() == "another kernel"
+    assert not world.run()["changed"] and not world.run(verify="all")["changed"]
+
+
+def test_damage_without_a_way_to_good_bytes_leaves_what_is_in_force(world: World) -> None:
+    old = world.run()["venv"]
+    (site_of(old) / "engine/core.so").write_text("KERNEL")
+    (world.wheels / "engine-1.0-py3-none-any.whl").rename(world.wheels.parent / "kept.whl")
+    with pytest.raises(KproError, match="engine was not found in the package registry") as failure:
+        world.run()
+    assert "not touched" in failure.value.remedy and Path(world.root, "venv").resolve() == Path(old)
+    (world.wheels.parent / "kept.whl").rename(world.wheels / "engine-1.0-py3-none-any.whl")
+    assert sound(world.run()["venv"])
+
+
+def test_a_damaged_environment_that_serves_is_left_alone_while_another_is_built(world: World) -> None:
+    old = world.run()
+    with subprocess.Popen([old["python"], "-c", "import time; time.sleep(60)"]) as server:
+        try:
+            os.truncate(site_of(old["venv"]) / "engine/core.so", 0)
+            new = world.run()
+            assert server.poll() is None and Path(old["python"]).exists() and new["venv"] != old["venv"]
+        finally:
+            server.kill()
+    # It is damaged: it is kept for no roll-back.
+    world.lock("library", "2.1")
+    world.run()
+    assert Path(old["venv"]).name not in world.environments
+
+
+def test_a_new_environment_can_be_asked_for_once(world: World) -> None:
+    old = world.run()["venv"]
+    (world.wheels / "hold").touch()
+    first = world.run(rebuild=True, poll_s=0.1)
+    assert first["changed"] and "a new one was asked for" in first["plan"][0] and not first["finished"]
+    threading.Timer(0.5, (world.wheels / "hold").unlink).start()
+    # The same question is put again and again until the build has ended; that must not begin another one.
+    done = world.run(rebuild=True, poll_s=30)
+    assert done["finished"] and done["venv"] != old and world.starts == 2
+    assert not world.run()["changed"]
+
+
+def test_a_damaged_uv_is_installed_again(world: World) -> None:
+    uv = world.root / "tools/uv-0.13.9"
+    world.run()
+    info = uv / "lib/python3.11/site-packages/uv-0.13.9.dist-info"
+    info.mkdir(parents=True)
+    text = (uv / "bin/uv").read_text()
+    assert text.isascii()
+    (info / "RECORD").write_text(record_line("../../../bin/uv", text).replace(str(len(text)), str(len(text.encode()))))
+    world.lock("library", "2.1")
+    assert "Install uv" not in world.run(check=True)["plan"][0]
+    silently(uv / "bin/uv", b"#!/bin/sh")
+    assert "Install uv 0.13.9" in world.run(check=True)["plan"][0]

@@ -15,8 +15,8 @@ from ansible_collections.kpro.llm.plugins.plugin_utils._gpu_problems import judg
 
 GOOD, BAD = "GPU-aaaa", "GPU-bbbb"
 ROWS = [
-    {"uuid": GOOD, "bus_id": "0000:41:00.0", "minor": 0},
-    {"uuid": BAD, "bus_id": "0000:61:00.0", "minor": 1},
+    {"uuid": GOOD, "bus_id": "0000:41:00.0", "minor": 0, "index": 0},
+    {"uuid": BAD, "bus_id": "0000:61:00.0", "minor": 1, "index": 1},
 ]
 FALLEN = xid_findings(xid_events("NVRM: Xid (PCI:0000:61:00): 79, pid=1, GPU has fallen off the bus"))[0]
 MISSING = Finding("node_missing", "error", "/dev/nvidia1", "the device node is missing", "Run nvidia-modprobe")
@@ -31,7 +31,7 @@ def seen(*findings: Finding) -> dict[str, t.Any]:
 
 
 @pytest.mark.parametrize("finding", [FALLEN, MISSING, CLAIMED], ids=lambda finding: finding.kind)
-@pytest.mark.parametrize("wanted", [1, "1", [GOOD], ["41:00.0"], ["0000:41:00"]], ids=str)
+@pytest.mark.parametrize("wanted", [1, "1", [GOOD], ["gpu-AAAA"], ["41:00.0"], ["0000:41:00"], [0], ["0"]], ids=str)
 def test_a_problem_of_another_gpu_is_only_told_and_that_gpu_is_not_handed_on(finding: Finding, wanted: t.Any) -> None:
     found = judge(seen(finding, WARNING), wanted)
     assert found.in_the_way == ()
@@ -39,7 +39,7 @@ def test_a_problem_of_another_gpu_is_only_told_and_that_gpu_is_not_handed_on(fin
     assert [gpu["uuid"] for gpu in found.usable] == [GOOD]
 
 
-@pytest.mark.parametrize("wanted", ["all", 2, [BAD], ["0000:61:00.0"], [GOOD, BAD]], ids=str)
+@pytest.mark.parametrize("wanted", ["all", 2, [BAD], ["0000:61:00.0"], [GOOD, BAD], [1]], ids=str)
 def test_a_problem_of_a_wanted_gpu_stands_in_the_way(wanted: t.Any) -> None:
     found = judge(seen(FALLEN), wanted)
     assert found.in_the_way == (FALLEN.sentence,)

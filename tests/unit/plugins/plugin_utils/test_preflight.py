@@ -126,8 +126,10 @@ def test_what_needs_a_person(wanted: dict[str, t.Any], seen: dict[str, t.Any], m
 CLAIMED = {"kind": "claimed_by_vm", "level": "error", "what": "GPU 0000:41:00.0", "reason": "it would be taken away when a VM starts", "remedy": ""}
 
 
-def test_a_gpu_that_a_vm_has_is_in_the_way_only_if_it_is_wanted() -> None:
-    node = {**NODE, "findings": [CLAIMED]}
+@pytest.mark.parametrize("kind", ["claimed_by_vm", "gpu_not_started"])
+def test_a_gpu_that_can_not_be_had_is_in_the_way_only_if_it_is_wanted(kind: str) -> None:
+    node = {**NODE, "findings": [{**CLAIMED, "kind": kind}]}
+    assert preflight.NEEDS_YOU in states(dataclasses.replace(WANTED, gpus=2), node=node)["GPUs"]
     assert states(dataclasses.replace(WANTED, gpus=1, tp_size=1), node=node)["GPUs"] == [preflight.NOTE, preflight.OK]
     assert states(dataclasses.replace(WANTED, gpus=["0000:61:00.0"], tp_size=1), node=node)["GPUs"] == [preflight.NOTE, preflight.OK]
     assert preflight.NEEDS_YOU in states(dataclasses.replace(WANTED, gpus=["0000:41:00.0"], tp_size=1), node=node)["GPUs"]
@@ -158,6 +160,55 @@ def test_a_store_without_room_is_found_before_the_download() -> None:
 
 def test_what_was_not_looked_at_is_not_called_free() -> None:
     assert "port" not in states(service={"msg": "module failed"})
+
+
+@pytest.mark.parametrize(
+    ("seen", "subject"),
+    [
+        ({"container": {}}, "container"),
+        ({"model": {}}, "model"),
+        ({"container": {**SEEN.container, "running": True}, "service": {}}, "port"),
+        ({"container": {**SEEN.container, "running": True}, "service": {"failed": True, "msg": "no module", "rc": 1}}, "port"),
+        ({"service": {"unreachable": True, "msg": "Container 129 on kpro5 can't be entered"}}, "way"),
+        ({"service": {}, "entry": {"entered": False, "reason": "needs root on kpro5"}}, "way"),
+        ({"errors": {"node": "kpro5 can't be reached: no route"}, "node": {}}, "node"),
+    ],
+)
+def test_a_look_that_dropped_out_is_a_finding(seen: dict[str, t.Any], subject: str) -> None:
+    assert preflight.NEEDS_YOU in states(**seen)[subject]
+
+
+def test_a_plan_that_was_not_made_is_a_finding_where_it_could_be() -> None:
+    cards = {**NODE, "gpus": [{**gpu, "memory_mib": 49140} for gpu in NODE["gpus"]]}  # type: ignore[attr-defined]
+    wanted = dataclasses.replace(WANTED, plan=True)
+    assert states(wanted, node=cards)["memory"] == [preflight.NEEDS_YOU]
+    for changes in ({"plan": False}, {"lane": "cpu"}, {"gpus": 3, "tp_size": 3}):
+        assert "memory" not in states(dataclasses.replace(wanted, **changes), node=cards)  # type: ignore[arg-type]
+
+
+def test_a_container_without_python_is_no_obstacle() -> None:
+    service = {"failed": True, "rc": 127, "module_stdout": "/bin/sh: 1: /usr/bin/python3: not found"}
+    assert states(container={**SEEN.container, "running": True}, service=service)["port"] == [preflight.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({}, ""),
+        ({"failed": False, "msg": "x"}, ""),
+        ({"failed": True, "msg": "Task failed: Action failed: no space"}, "no space"),
+        ({"unreachable": True, "msg": "Nothing was changed. gone"}, "gone"),
+        ({"failed": True, "msg": "One or more items failed", "results": [{"failed": False}, {"failed": True, "msg": "the second"}]}, "the second"),
+        ({"failed": True, "msg": "MODULE FAILURE", "module_stderr": "Traceback\n  File\nKeyError: 'x'\n"}, "MODULE FAILURE: KeyError: 'x'"),
+        ({"failed": True}, "It failed without a message"),
+    ],
+)
+def test_the_reason_is_found_in_whatever_failed(answer: dict[str, t.Any], words: str) -> None:
+    assert preflight.reason(answer) == words
+
+
+def test_a_previous_node_that_does_not_answer_is_a_note() -> None:
+    assert states(previous={"kpro6": {"unreachable": True, "msg": "no route"}})["container"] == [preflight.OK, preflight.NOTE]
 
 
 def test_a_plan_with_little_slack_is_worth_a_note() -> None:
@@ -248,3 +299,16 @@ def test_ways_between_the_gpus(level: str, iommu: str, state: str) -> None:
     assert states(node=node)["P2P"] == [state]
     assert "P2P" not in states(dataclasses.replace(WANTED, tp_size=1, gpus=1), node=node)
     assert "P2P" not in states(dataclasses.replace(WANTED, lane="cpu"), node=node)
+
+
+def test_packages_that_apt_cannot_have_are_a_finding_before_anything_changes() -> None:
+    apt = {
+        "missing": ["dkms", "proxmox-default-headers"],
+        "problem": "E: Unable to locate package proxmox-default-headers. 401 Unauthorized",
+        "remedy": "Enable it.",
+    }
+    rows = [row for row in preflight._packages({"apt": apt}) if row.state == preflight.NEEDS_YOU]
+    assert [row.sentence for row in rows] == [
+        "apt can't install dkms, proxmox-default-headers: E: Unable to locate package proxmox-default-headers. 401 Unauthorized. Enable it"
+    ]
+    assert preflight._packages({"apt": {**apt, "problem": ""}}) == [] == preflight._packages({})

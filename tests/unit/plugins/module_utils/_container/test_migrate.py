@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils._container.migrate import Place, Wish, marked, migration_plan
+from ansible_collections.kpro.llm.plugins.module_utils._container.facts import Work
+from ansible_collections.kpro.llm.plugins.module_utils._container.migrate import Left, Place, Wish, marked, migration_plan, still_marked
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._pve.config import Config
 
@@ -63,3 +64,40 @@ def test_what_must_not_be_moved_is_refused_with_the_remedy(changes: dict[str, ob
     with pytest.raises(KproError) as refused:
         migration_plan(Wish(129, "kpro5"), place(**changes))
     assert all(word in refused.value.sentence for word in words)
+
+
+# --- a move that runs, and one that was cut off ------------------------------------------------------------------------
+
+MARKED = Config({**KEYS, "mp0": "/srv/models,mp=/srv/models,shared=1"})
+MARKS = {"mp0": "/srv/models,mp=/srv/models"}
+COPY = "local-zfs:subvol-129-disk-0"
+
+
+def test_a_move_that_runs_is_waited_for() -> None:
+    changes = migration_plan(Wish(129, "kpro5"), place(lock="migrate", work=Work("migration of container 129", "UPID:x")))
+    assert [change.action[0] for change in changes] == ["wait"] and "UPID:x" in changes[0].sentence
+
+
+def test_what_our_own_move_left_is_taken_off_and_the_move_is_made() -> None:
+    left = Left("kpro6", True, MARKS, (COPY,))
+    changes = migration_plan(Wish(129, "kpro5"), place(lock="migrate", running=False, config=MARKED), left)
+    assert [change.action[0] for change in changes] == ["unlock", "sweep", "migrate", "unmark"]
+    assert changes[3].action[1] == MARKS, "as it was before the first move, not as that one left it"
+
+
+def test_a_move_that_was_cut_off_after_it_was_over_is_completed_on_the_target() -> None:
+    changes = migration_plan(Wish(129, "kpro5"), place("kpro5", lock="migrate", config=MARKED), Left("kpro5", True, MARKS))
+    assert [change.action[0] for change in changes] == ["unlock", "unmark"]
+
+
+@pytest.mark.parametrize(("left", "words"), [(Left("kpro5"), ["no record"]), (Left("kpro5", True, {}, (COPY,)), ["can't take it off", f"'pvesm free {COPY}'"])])
+def test_a_lock_that_can_not_be_taken_off_from_here_is_named_with_the_commands(left: Left, words: list[str]) -> None:
+    with pytest.raises(KproError) as refused:
+        migration_plan(Wish(129, "kpro5"), place(lock="migrate"), left)
+    assert all(word in refused.value.sentence for word in ["On kpro6: 'pct unlock 129'", *words])
+
+
+def test_a_mark_that_a_person_set_or_changed_meanwhile_stays() -> None:
+    assert still_marked(MARKED, MARKS) == MARKS
+    assert still_marked(Config({"mp0": "/srv/other,mp=/srv/models,shared=1"}), MARKS) == {}
+    assert still_marked(Config({}), MARKS) == {}

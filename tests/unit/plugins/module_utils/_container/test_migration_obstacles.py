@@ -38,3 +38,18 @@ def test_a_device_that_the_target_lacks_is_named() -> None:
 def test_shared_mounts_and_volumes_are_in_nobodys_way() -> None:
     config = Config({"mp0": "/tank/models,mp=/models,shared=1", "mp1": "local-zfs:subvol-1-disk-1,mp=/data,size=8G"})
     assert obstacles(config, "node-b", {}) == [] and passed_paths(config) == {"/tank/models"}
+
+
+def test_a_raw_mount_whose_source_the_target_lacks_is_named() -> None:
+    """A file of the node's driver, of another version there, as one that a person mounted."""
+    lines = (
+        "/usr/lib/libcuda.so.580.126 usr/lib/libcuda.so.1 none bind,ro",
+        "/dev/nvidia0 dev/nvidia0 none bind,optional",
+        "/srv/x srv/x none bind",
+        "proc proc proc",
+    )
+    config = Config({}, tuple(("lxc.mount.entry", line) for line in lines))
+    assert passed_paths(config) == {"/usr/lib/libcuda.so.580.126", "/srv/x"}
+    paths = {"/usr/lib/libcuda.so.580.126": FileState("", "absent"), "/srv/x": FOLDER}
+    (sentence,) = obstacles(config, "node-b", paths)
+    assert "/usr/lib/libcuda.so.580.126" in sentence and "a start there would fail" in sentence

@@ -15,6 +15,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._driver.model import Pres
 from ansible_collections.kpro.llm.plugins.module_utils._driver.plan import node_plan, userland_plan
 from ansible_collections.kpro.llm.plugins.module_utils._driver.steps import installer_argv, node_steps, spelled, userland_steps
 from ansible_collections.kpro.llm.plugins.module_utils._gpu.model import GpuContainer, PciGpu
+from ansible_collections.kpro.llm.plugins.module_utils._gpu.raw_lines import MountLine
 from ansible_collections.kpro.llm.plugins.module_utils._gpu.secure_boot import SecureBoot
 from ansible_collections.kpro.llm.plugins.module_utils._gpu.text import DkmsEntry, DriverVersion
 from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.driver_cases import (
@@ -162,6 +163,29 @@ def test_idle_containers_are_named_before_the_driver_changes_under_them() -> Non
     assert plan.notes[0].startswith("container 129 (qwen), container 105 (notes) run with these GPUs and use none now")
     present = but(GOOD, loaded=DriverVersion(OLDER, "open"), users=(ENGINE,), containers=containers)
     assert node_plan(WANTED, present).notes[0].startswith("container 105 (notes) runs with these GPUs"), "129 is named as a user"
+    assert node_plan(WANTED, but(GOOD, containers=containers)).notes == ()
+
+
+def test_driver_files_in_containers_are_named_before_the_driver_changes() -> None:
+    """T2-01: the container can't start once the versioned files are gone, whether it runs now or not."""
+    versioned = MountLine(f"/usr/lib/x86_64-linux-gnu/libcuda.so.{OLDER}", "usr/lib/x86_64-linux-gnu/libcuda.so.1", frozenset({"bind", "ro"}))
+    plain = MountLine("/usr/bin/nvidia-smi", "usr/bin/nvidia-smi", frozenset({"bind"}))
+    optional = MountLine(versioned.source, versioned.target, frozenset({"bind", "optional"}))
+    wanted = MountLine(f"/usr/lib/libcuda.so.{VERSION}", "usr/lib/libcuda.so.1")
+    containers = tuple(
+        GpuContainer(vmid, name, (), False, mounts, False)
+        for vmid, name, mounts in (
+            (105, "old", (versioned, plain)),
+            (106, "smi", (plain,)),
+            (107, "opt", (optional,)),
+            (108, "new", (wanted,)),
+            (109, "none", ()),
+        )
+    )
+    notes = node_plan(REPLACE, but(OLD, containers=containers)).notes
+    assert [note.partition(" mounts ")[0] for note in notes] == ["container 105 (old)", "container 106 (smi)", "container 107 (opt)", "container 108 (new)"]
+    assert versioned.source in notes[0] and "it can't start then until these lines are taken out" in notes[0]
+    assert all("until its next start" in note for note in notes[1:])
     assert node_plan(WANTED, but(GOOD, containers=containers)).notes == ()
 
 

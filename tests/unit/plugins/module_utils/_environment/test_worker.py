@@ -51,3 +51,20 @@ def test_a_build_that_was_killed_for_memory_runs_again_with_fewer(tmp_path: Path
         made.run()  # there is nothing to put in force
     first, *rest = map(int, log.read_text().split())
     assert first == 1 or (rest == [first // 2] and "goes on with" in made.notes[0])
+
+
+def test_a_damaged_python_of_the_distribution_is_named_with_what_mends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # STAND-IN of dpkg: what Debian's says of a changed file, of one of settings, and of documentation that a container leaves out.
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "dpkg").write_text(
+        "#!/bin/sh\necho '??5?????? c /etc/python3.11/sitecustomize.py'\necho '??5??????   /usr/lib/python3.11/os.py'\necho 'missing     /usr/share/doc/x'\n"
+    )
+    (programs / "dpkg").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    made = worker(tmp_path, {"phase": "venv", "argv": ["sh", "-c", "echo SyntaxError: invalid syntax; exit 1"]})
+    made._job = {**made._job, "distribution_python": "3.11"}
+    with pytest.raises(KproError, match=r"SyntaxError.*/usr/lib/python3\.11/os\.py changed") as caught:
+        made.run()
+    assert "/etc/python3.11" not in caught.value.reason and "/usr/share" not in caught.value.reason
+    assert "apt-get install --reinstall python3.11-minimal" in caught.value.remedy

@@ -145,3 +145,38 @@ def test_xid_events() -> None:
         ("0000:61:00", 31, False, 1732900001.0),
     ]
     assert [finding.what for finding in findings.xid_findings(events)] == ["GPU 0000:41:00"]
+
+
+REFUSED = """\
+1764500001.1 host kernel: NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.173.02
+1764500002.1 host kernel: NVRM: GPU 0000:61:00.0: RmInitAdapter failed! (0x26:0x56:1463)
+1764500002.2 host kernel: NVRM: GPU 0000:61:00.0: rm_init_adapter failed, device minor number 1
+"""
+
+
+def test_a_card_that_the_driver_could_not_start_is_named_with_the_kernels_words() -> None:
+    """T2-07."""
+    cards = [PciGpu("0000:41:00.0", "0x2230", "nvidia"), PciGpu("0000:61:00.0", "0x2230", None), PciGpu("0000:81:00.0", "0x2230", "nvidia")]
+    loaded = DriverVersion("580.173.02", "open")
+    first, second = findings.unstarted_findings(cards, [GPU], loaded, REFUSED)
+    assert (first.kind, first.level, first.what) == ("gpu_not_started", "error", "GPU 0000:61:00.0")
+    assert "rm_init_adapter failed, device minor number 1" in first.reason and "does not say why" in second.reason
+    assert findings.unstarted_findings(cards, [GPU], None, REFUSED) == []
+    assert "not visible" in findings.unstarted_findings(cards[:2], [GPU], loaded, None)[0].reason
+    assert (
+        findings.unstarted_findings([cards[0], PciGpu("0000:61:00.0", "", "vfio-pci"), PciGpu("0000:81:00.0", "", None, (100,), ("win",))], [GPU], loaded, "")
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("NVRM: The NVIDIA GPU 0000:61:00.0 (PCI ID: 10de:128b)#012NVRM: installed in this system is not supported by the driver", "warning"),
+        ("NVRM: This PCI I/O region assigned to your NVIDIA device is invalid: BAR1 is 0M @ 0x0 (PCI:0000:61:00.0)", "error"),
+        ("NVRM: GPU at PCI:0000:61:00.0 has fallen off the bus", "error"),
+    ],
+)
+def test_other_wordings_of_a_card_that_is_given_up(line: str, level: str) -> None:
+    (found,) = findings.unstarted_findings([PciGpu("0000:61:00.0", "", None)], [GPU], DriverVersion("580.173.02", "open"), f"1.0 host kernel: {line}\n")
+    assert found.level == level and "the kernel says '" in found.reason

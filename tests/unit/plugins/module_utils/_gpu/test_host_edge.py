@@ -96,6 +96,7 @@ def test_pci(root: pathlib.Path) -> None:
     (devices / "0000:41:00.0/driver").symlink_to("../../../../bus/pci/drivers/vfio-pci")
     write(root / "etc/pve/qemu-server/100.conf", "name: games\nhostpci0: 0000:41:00,pcie=1\n")
     write(root / "etc/pve/qemu-server/101.conf", "hostpci0: mapping=card,pcie=1\n[before]\nname: old\n")
+    write(root / "etc/pve/qemu-server/102.conf", "template: 1\nhostpci0: 0000:61:00\n")
     write(root / "etc/pve/mapping/pci.cfg", f"card\n\tmap id=10de:2230,node={os.uname().nodename},path=0000:61:00.0\n\tmap node=far,path=0000:01:00.0\n")
     first, second = host(root).pci()
     assert first == PciGpu("0000:41:00.0", "0x2230", "vfio-pci", (100,), ("games",))
@@ -193,4 +194,14 @@ def test_containers_with_gpus(root: pathlib.Path) -> None:
     write(root / "etc/pve/lxc/105.conf", "hostname: web\n")
     write(root / "etc/pve/lxc/106.conf", "dev0: /dev/nvidia1\n")
     write(root / "proc/net/unix", "0: 2 0 0 1 01 26371 @/var/lib/lxc/129/command\n")
-    assert [(each.words, each.running) for each in host(root).gpu_containers()] == [("container 106", False), ("container 129 (qwen)", True)]
+    write(root / "etc/pve/lxc/107.conf", "lxc.include: /etc/lxc/hook\nlxc.environment: NVIDIA_VISIBLE_DEVICES=all\n")
+    write(root / "etc/lxc/hook/gpu.conf", "lxc.hook.mount = /usr/share/lxc/hooks/nvidia\n")
+    write(root / "etc/pve/lxc/108.conf", "lxc.mount.entry: /usr/bin/nvidia-smi usr/bin/nvidia-smi none bind 0 0\n")
+    found = host(root).gpu_containers()
+    assert [(each.words, each.running, each.has_gpus) for each in found] == [
+        ("container 106", False, True),
+        ("container 107", False, True),
+        ("container 108", False, False),
+        ("container 129 (qwen)", True, True),
+    ]
+    assert [mount.source for mount in found[2].driver_files] == ["/usr/bin/nvidia-smi"]

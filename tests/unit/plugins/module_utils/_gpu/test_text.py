@@ -102,30 +102,6 @@ def test_bus_id(given: str, wanted: str) -> None:
     assert text.bus_id(given) == wanted
 
 
-def test_hostpci_addresses() -> None:
-    config = (
-        "boot: order=scsi0\nhostpci0: 0000:41:00,pcie=1,x-vga=1\nhostpci1: host=61:00.0;61:00.1\nhostpci2: mapping=gpu1\n"
-        "[before-upgrade]\nhostpci0: 0000:81:00\n"
-    )
-    assert text.hostpci_addresses(config) == ("0000:41:00", "0000:61:00.0", "0000:61:00.1")
-
-
-def test_resource_mappings_of_this_node() -> None:
-    config = "gpu1\n\tdescription two cards\n\tmap id=10de:2230,node=kpro5,path=0000:41:00.0;61:00.0\n\tmap node=kpro6,path=0000:01:00.0\nusb\n\tmap node=far\n"
-    mappings = text.pci_mappings(config, "kpro5")
-    assert mappings == {"gpu1": ("0000:41:00.0", "0000:61:00.0")}
-    assert text.hostpci_addresses("hostpci0: mapping=gpu1,pcie=1\nhostpci1: mapping=other\n", mappings) == mappings["gpu1"]
-
-
-def test_device_nodes_that_a_container_has_now() -> None:
-    config = (
-        "hostname: notes\ndev0: /dev/nvidia0,mode=0666\ndev1: path=/dev/nvidia-uvm\ndev2: /dev/dri/card0\n"
-        "lxc.mount.entry: /dev/nvidiactl dev/nvidiactl none bind,optional,create=file\n[before]\nhostname: old\ndev3: /dev/nvidia1\n"
-    )
-    assert text.passed_nodes(config) == ("/dev/nvidia0", "/dev/nvidia-uvm", "/dev/nvidiactl")
-    assert (text.guest_name(config), text.guest_name("cores: 2\n"), text.guest_name("name: web\n")) == ("notes", "", "web")
-
-
 def test_containers_whose_monitor_listens() -> None:
     sockets = (
         "Num       RefCount Protocol Flags    Type St Inode Path\n"

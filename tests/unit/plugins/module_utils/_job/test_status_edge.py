@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import time
+import typing as t
 from pathlib import Path
 
+import pytest
+
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._job.status_edge import JobStatus
+from ansible_collections.kpro.llm.plugins.module_utils._job.status_edge import JobStatus, run_worker
 
 
 def test_an_end_stays_for_others_once_it_was_told_and_keeps_its_age(tmp_path: Path) -> None:
@@ -37,3 +40,29 @@ def test_nothing_and_half_of_something_are_read_as_nothing(tmp_path: Path) -> No
     status.clear()
     status.clear()
     assert not (tmp_path / "status.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason", "remedy"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "/srv/models/.incoming"), "/srv/models/.incoming: No such file or directory", "Correct that"),
+        (OSError(28, "No space left on device"), "No space left on device", "Correct that"),
+        (ValueError("odd"), "ValueError: odd (test__job_status.py, line ", "Report this"),
+        (KproError("model", "the disk is full", "Free space"), "the disk is full", "Free space"),
+    ],
+)
+def test_a_worker_always_leaves_word_of_its_end(tmp_path: Path, trouble: Exception, reason: str, remedy: str) -> None:
+    def work(_job: dict[str, t.Any], _status: JobStatus) -> dict[str, t.Any]:
+        raise trouble
+
+    (tmp_path / "job.json").write_text("{}")
+    assert run_worker(str(tmp_path), work, "model") == 0
+    found = JobStatus(str(tmp_path)).read()
+    assert found and found["state"] == "failed" and found["reason"].startswith(reason) and remedy in found["remedy"]
+
+
+def test_a_job_that_cannot_be_read_is_told_too(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text("{half")
+    run_worker(str(tmp_path), lambda _job, _status: {}, "model")
+    found = JobStatus(str(tmp_path)).read()
+    assert found and found["state"] == "failed" and "JSONDecodeError" in found["reason"]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import typing as t
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,41 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
     "text", ["", "{", "[]", "{}", '{"format": 2, "files": {}}', '{"format": 1, "files": []}', '{"format": 1, "files": {"a": {}}}', "\0" * 40]
 )
 def test_a_damaged_manifest_counts_as_none(text: str) -> None:
+    assert manifests.from_text(text) is None
+
+
+GOOD = json.loads(manifests.to_text(Manifest("o/m", "c" * 40, (CONFIG, SHARD), {"config.json": Stat(10, 5)})))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"commit": "../../../x"},
+        {"commit": "c" * 39},
+        {"commit": 7},
+        {"repository": "../../etc"},
+        {"repository": ["o/m"]},
+        {"files": {"../../../etc/cron.d/x": GOOD["files"]["config.json"]}},
+        {"files": {"/etc/x": GOOD["files"]["config.json"]}},
+        {"files": {"a\x1b": GOOD["files"]["config.json"]}},
+        {"files": {"a": {**GOOD["files"]["config.json"], "size": -1}}},
+        {"files": {"a": {**GOOD["files"]["config.json"], "size": 10**40}}},
+        {"files": {"a": {**GOOD["files"]["config.json"], "sha256": "../../x"}}},
+        {"files": {"a": {**GOOD["files"]["config.json"], "sha256": None}}},
+        {"files": {"a": {**GOOD["files"]["config.json"], "git_sha1": ""}}},
+        {"files": {"a": {**GOOD["files"]["config.json"], "mtime_ns": "now"}}},
+        {"files": {"a": GOOD["files"]["config.json"], "a/b": GOOD["files"]["config.json"]}},
+        {"files": {"a": []}},
+    ],
+    ids=str,
+)
+def test_a_manifest_of_a_stranger_is_held_to_the_rules_of_a_hub(change: dict[str, t.Any]) -> None:
+    assert manifests.from_text(json.dumps(GOOD)) is not None
+    assert manifests.from_text(json.dumps({**GOOD, **change})) is None
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"files":' * 60_000, b"\xff\xfe{", '{"format": NaN}'], ids=["deep", "deep too", "bytes", "no number"])
+def test_a_manifest_that_would_break_the_reader_counts_as_none(text: str | bytes) -> None:
     assert manifests.from_text(text) is None
 
 

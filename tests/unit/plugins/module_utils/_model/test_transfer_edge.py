@@ -285,4 +285,4 @@ def test_a_full_disk_is_named_and_what_has_arrived_is_kept(tmp_path: Path) -> No
     assert "the disk is full. Free space there or enlarge the volume, then run again: what has arrived is kept" in first, done
     assert sum(end - start for start, end in json.loads(journal)["written"]) > MIB
     # On the larger disk the file is whole: the part is there, complete and right (the caller's finish leaves it in place).
-    assert rest == [FILE.key, f"{FILE.key}.json"], done
+    assert rest == [store.part_name(FILE), f"{store.part_name(FILE)}.json"], done

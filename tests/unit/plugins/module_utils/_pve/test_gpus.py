@@ -7,8 +7,9 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
+from ansible_collections.kpro.llm.plugins.module_utils._gpu.claims import read_guest
 from ansible_collections.kpro.llm.plugins.module_utils._pve import gpus as gpu_rules
-from ansible_collections.kpro.llm.plugins.module_utils._pve.config import Config, read_config_file
+from ansible_collections.kpro.llm.plugins.module_utils._pve.giving import Request, give_out
 from ansible_collections.kpro.llm.tests.unit.plugins.module_utils.pve_recordings import failure_case
 
 ROWS = [
@@ -16,6 +17,15 @@ ROWS = [
     {"uuid": "GPU-aaaa", "minor": 1, "bus_id": "00000000:41:00.0", "name": "NVIDIA RTX A6000"},
 ]
 GPUS = gpu_rules.read_gpus(ROWS)
+
+
+def choose(wanted: object, gpus: tuple[gpu_rules.Gpu, ...] = GPUS, own: str = "", other: str = "") -> tuple[gpu_rules.Gpu, ...]:
+    """Return what container 129 gets, with configurations of its own and of another container."""
+    guests = [read_guest(vmid, "container", text) for vmid, text in ((129, own), (210, other)) if text]
+    grant = give_out([Request(129, "qwen", wanted)], gpus, guests)[129]
+    if grant.problem:
+        raise grant.problem
+    return grant.gpus
 
 
 def test_gpus_are_ordered_by_bus_id() -> None:
@@ -39,26 +49,26 @@ def test_gpus_are_ordered_by_bus_id() -> None:
     ],
 )
 def test_what_is_asked_for_is_what_is_chosen(wanted: object, uuids: list[str]) -> None:
-    assert [gpu.uuid for gpu in gpu_rules.choose(wanted, GPUS)] == uuids
+    assert [gpu.uuid for gpu in choose(wanted)] == uuids
 
 
 @pytest.mark.parametrize("wanted", [3, ["GPU-cccc"], [2], ["0000:03:00.0"]])
 def test_a_gpu_that_is_not_there_is_an_error_that_lists_those_that_are(wanted: object) -> None:
     with pytest.raises(KproError) as caught:
-        gpu_rules.choose(wanted, GPUS)
+        choose(wanted)
     assert "GPU-aaaa" in caught.value.sentence and "0000:C1:00.0" in caught.value.sentence
 
 
 def test_all_of_none_is_an_error() -> None:
     with pytest.raises(KproError, match="no GPU at all"):
-        gpu_rules.choose("all", ())
+        choose("all", ())
 
 
 def test_a_count_takes_what_the_container_has_and_passes_over_what_others_have() -> None:
-    assert [gpu.uuid for gpu in gpu_rules.choose(1, GPUS, prefer={"/dev/nvidia0"})] == ["GPU-bbbb"]
-    assert [gpu.uuid for gpu in gpu_rules.choose(1, GPUS, avoid={"/dev/nvidia1"})] == ["GPU-bbbb"]
+    assert [gpu.uuid for gpu in choose(1, own="dev0: /dev/nvidia0\n")] == ["GPU-bbbb"]
+    assert [gpu.uuid for gpu in choose(1, other="dev0: /dev/nvidia1\n")] == ["GPU-bbbb"]
     with pytest.raises(KproError, match="1 of 2 are given to other guests"):
-        gpu_rules.choose(2, GPUS, avoid={"/dev/nvidia1"})
+        choose(2, other="dev0: /dev/nvidia1\n")
 
 
 def test_cuda_needs_the_shared_nodes_too() -> None:
@@ -66,27 +76,19 @@ def test_cuda_needs_the_shared_nodes_too() -> None:
     assert gpu_rules.nodes_for(()) == ()
 
 
-def test_another_guests_gpu_is_found_in_dev_entries_raw_lines_and_hostpci() -> None:
-    by_dev = gpu_rules.guest_of(210, "container", read_config_file("hostname: llm-b\ndev0: mode=0666,path=/dev/nvidia1\n"))
-    raw = "lxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind,optional,create=file\n"
-    by_raw = gpu_rules.guest_of(305, "container", read_config_file(f"hostname: old\n{raw}"))
-    by_pci = gpu_rules.guest_of(400, "VM", read_config_file("name: win\nhostpci0: 0000:41:00,pcie=1\n"))
+def test_claims_are_told_with_guest_and_key() -> None:
+    by_dev = read_guest(210, "container", "hostname: llm-b\ndev0: mode=0666,path=/dev/nvidia1\n")
+    by_raw = read_guest(305, "container", "hostname: old\nlxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind,optional,create=file\n")
+    by_pci = read_guest(400, "VM", "name: win\nhostpci0: 0000:41:00,pcie=1\n")
     assert gpu_rules.claims(GPUS[0], [by_dev, by_raw, by_pci]) == ["container 210 (llm-b) by dev0", "VM 400 (win) by hostpci0"]
     assert gpu_rules.claims(GPUS[1], [by_dev, by_raw, by_pci]) == ["container 305 (old) by lxc.mount.entry"]
-    with pytest.raises(KproError, match=r"GPU-bbbb .* given to container 305"):
-        gpu_rules.check_claims(GPUS, [by_raw])
-
-
-def test_the_shared_nodes_alone_claim_no_gpu() -> None:
-    guest = gpu_rules.guest_of(210, "container", Config({"dev0": "/dev/nvidiactl", "dev1": "/dev/nvidia-uvm"}))
-    assert not any(gpu_rules.claims(gpu, [guest]) for gpu in GPUS)
 
 
 def test_selection_by_bus_id_is_not_by_minor() -> None:
     """LLMX-072: the card at 0000:93:00.0 is nvidia1."""
     repro = failure_case("LLMX-072")["repro"]
     rows = [{"uuid": f"GPU-{minor}", "minor": minor, "bus_id": bus} for bus, minor in repro["pci_to_minor"].items()]
-    chosen = gpu_rules.choose(repro["selection"], gpu_rules.read_gpus(rows))
+    chosen = choose(repro["selection"], gpu_rules.read_gpus(rows))
     assert gpu_rules.nodes_for(chosen)[0] == "/dev/nvidia1" and len(chosen) == 1
 
 

@@ -28,6 +28,9 @@ def test_a_line_is_read_in_every_spelling_that_proxmox_reads(text: str) -> None:
         ("lxc.uts.name: x", "use hostname"),
         ("lxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind,optional,create=file", "use gpus"),
         ("lxc.cgroup2.devices.allow: c 195:* rwm", "use gpus"),
+        ("lxc.mount.entry: /usr/bin/nvidia-smi usr/bin/nvidia-smi none bind,create=file", "installed in the container"),
+        ("lxc.environment: NVIDIA_VISIBLE_DEVICES=all", "use gpus"),
+        ("lxc.hook.pre-mount: /usr/share/lxc/hooks/nvidia", "use gpus"),
     ],
 )
 def test_a_line_that_may_not_be_declared_is_refused_with_the_reason(text: str, words: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 VALUES = (
-    "model-path served-model-name host port tp-size api-key context-length mem-fraction-static max-running-requests max-total-tokens"
+    "model-path served-model-name host port tp-size api-key admin-api-key context-length mem-fraction-static max-running-requests max-total-tokens"
     " chunked-prefill-size max-mamba-cache-size mamba-ssm-dtype mamba-radix-cache-strategy page-size speculative-algorithm speculative-num-steps"
     " speculative-eagle-topk speculative-num-draft-tokens attention-backend sampling-backend kv-cache-dtype cuda-graph-max-bs"
     " cuda-graph-max-bs-decode dtype device watchdog-timeout"
