@@ -108,9 +108,9 @@ from ..module_utils._diagnosis.diagnose import silent_faults
 from ..module_utils._linux.run_identity import identity_from_dict
 from ..module_utils._linux.systemd_edge import Systemd
 from ..module_utils._linux.text_file_edge import read_text_file
-from ..module_utils._ready.after_answer_edge import engine_pools
 from ..module_utils._ready.chat import QUESTION_SPEC
-from ..module_utils._ready.walk_edge import LEVELS
+from ..module_utils._ready.walk import LEVELS
+from ..module_utils._start.after_answer_edge import engine_pools
 from ..module_utils._start.check import check_of
 from ..module_utils._start.story import WAIT_ON
 from ..module_utils._start.watch_edge import WAIT_SPEC, Seen, StartWatch, progress_words, seen_values, still_loading

@@ -306,7 +306,7 @@ import typing as t
 from ..module_utils._core.errors import KproError
 from ..module_utils._core.module import run_module
 from ..module_utils._ready.chat import QUESTION_SPEC
-from ..module_utils._ready.walk_edge import LEVELS
+from ..module_utils._ready.walk import LEVELS
 from ..module_utils._service.files import PATH_SPEC
 from ..module_utils._start.converge import LadderRun, with_what_runs
 from ..module_utils._start.watch_edge import WAIT_SPEC

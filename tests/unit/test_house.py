@@ -24,22 +24,25 @@ FLOORS = (
     {"_job", "_apt", "_gpu", "_service"},
     {"_cuda", "_driver", "_pve", "_environment", "_model"},
     {"_container", "_runtime", "_vram"},
-    {"_diagnosis", "_launch"},
+    {"_diagnosis", "_launch", "_removal"},
     {"_ready"},
+    {"_start"},
 )
 FLOOR = {package: number for number, floor in enumerate(FLOORS) for package in floor}
 
 # Files that may touch the world: edges by their ending, programs of their own, and those that observe, plan and apply.
-EDGE_ENDINGS = ("edge", "worker")
-CONVERGING = {"converge", "ensure", "look", "observe", "apply", "migrate"}
+EDGE_ENDINGS = ("edge", "worker", "converge")
+CONVERGING = {"ensure", "look", "observe", "apply", "migrate"}
 
 # What reaches out of the process, or asks it for the time. Of os, only what calculates with text is pure.
 WORLD = {
     "concurrent.futures", "ctypes", "fcntl", "glob", "grp", "http.client", "http.server", "mmap", "multiprocessing", "pathlib", "pwd", "resource", "select",
-    "selectors", "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "urllib.error", "urllib.request",
+    "selectors", "shutil", "socket", "ssl", "subprocess", "tempfile", "threading", "urllib.error", "urllib.request",
 }  # fmt: skip
 PURE_OS = {"PathLike", "fsdecode", "fsencode", "fspath", "sep", "strerror"}
 PURE_OS_PATH = {"basename", "commonpath", "dirname", "isabs", "join", "normpath", "relpath", "sep", "split", "splitext"}
+# Modules that also name and convert.
+PURE_OF = {"signal": {"Signals", "SIGABRT", "SIGKILL", "SIGTERM", "SIGSEGV", "SIGBUS"}, "time": {"gmtime", "localtime", "strftime"}}
 WORLD_CALLS = {"input", "open", "print"}
 
 
@@ -96,8 +99,8 @@ def world_of(tree: ast.AST) -> set[str]:
 
 def _named(node: ast.Attribute) -> set[str]:
     inner = node.value
-    if isinstance(inner, ast.Name) and inner.id == "time":
-        return {f"time.{node.attr}"}
+    if isinstance(inner, ast.Name) and inner.id in PURE_OF and node.attr not in PURE_OF[inner.id]:
+        return {f"{inner.id}.{node.attr}"}
     if isinstance(inner, ast.Name) and inner.id == "os" and node.attr not in PURE_OS | {"path"}:
         return {f"os.{node.attr}"}
     if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and (inner.value.id, inner.attr) == ("os", "path"):

@@ -17,7 +17,7 @@ from .._pve import config as cfg
 from .._pve import property as prop
 from .._pve import raw as _pve_raw
 from .._pve.api_edge import PveApi, PveError
-from .._pve.calls_edge import work_of
+from .._pve.call_record import work_of
 from .._pve.host_edge import Host
 from .._pve.raw_declared import add_lines
 from .._pve.remnant import WORKS, Remnant, refusal

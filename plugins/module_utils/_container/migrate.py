@@ -22,7 +22,8 @@ from .._pve import answers as text
 from .._pve import config as cfg
 from .._pve import property as prop
 from .._pve.api_edge import PveApi, PveError, good
-from .._pve.calls_edge import Calls, Record, boot_id
+from .._pve.call_record import Record
+from .._pve.calls_edge import Calls, boot_id
 from .._pve.tasks_edge import Tasks
 from .declared import OWNER_TAG
 from .facts import Work

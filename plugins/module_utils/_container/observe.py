@@ -18,7 +18,7 @@ from .._pve import gpus as gpu_rules
 from .._pve import property as prop
 from .._pve import stores
 from .._pve.api_edge import PveApi, PveError, good
-from .._pve.calls_edge import work_of
+from .._pve.call_record import work_of
 from .._pve.host_edge import Host
 from .._pve.raw import read_majors
 from .._pve.remnant import WORKS, Remnant, doubt_of, is_half, volumes_left

@@ -15,7 +15,8 @@ import typing as t
 from .._core.errors import KproError
 from .._linux.command_edge import Command, CommandResult
 from . import answers as text
-from .calls_edge import Calls, Record, work_of
+from .call_record import Record, work_of
+from .calls_edge import Calls
 
 # Values are text, numbers or booleans.
 Params = t.Mapping[str, t.Any]

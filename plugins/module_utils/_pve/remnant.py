@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from .._core.errors import KproError
-from .calls_edge import Record
+from .call_record import Record
 from .config import Config
 
 # Lock of a half-made (or half-removed) container -> the work that leaves it, and the type of its task.

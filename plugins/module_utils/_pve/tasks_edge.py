@@ -12,7 +12,8 @@ import typing as t
 from .._core.errors import KproError
 from . import answers as text
 from .api_edge import Params, PveApi, PveError, PveTimeout
-from .calls_edge import Calls, Record, work_of
+from .call_record import Record, work_of
+from .calls_edge import Calls
 
 POLL_S = 1.0
 LOCK_TRIES = 3  # Proxmox itself waits 10 s for the lock each time

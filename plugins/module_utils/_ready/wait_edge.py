@@ -23,7 +23,7 @@ from .._linux.processes_edge import ProcessTable
 from .._linux.run_identity import RunIdentity, identity_change
 from .._linux.systemd_edge import JournalFollower, Systemd
 from .._linux.unit_state import UnitState
-from .walk_edge import Attempt
+from .walk import Attempt
 
 # A server that serves answers a walk in little more than a second; the journal of one that is up for days is read only if it does not.
 _FIRST_WALK_S = 3.0

@@ -15,8 +15,8 @@ import typing as t
 from .._core.errors import KproError
 from .._linux.state_file_edge import UnusableFile, read_state
 from .._linux.text_file_edge import TextFile, write_text_file
-from .._start.record import Record, record_from
 from .files import TEXTS
+from .record import Record, record_from
 
 
 class ServiceState:
@@ -69,6 +69,14 @@ class ServiceState:
             self._fault("last_good.json", "it holds no whole configuration")
             return {}
         return found
+
+    def texts_of(self, good: t.Mapping[str, t.Any], part: str = "texts") -> dict[str, str]:
+        """Return the texts (or ``names``) of a good configuration, with links that lead elsewhere by now replaced by where they led then."""
+        texts = {str(role): str(text) for role, text in good.get(part, {}).items()}
+        for path, target in good.get("targets", {}).items():
+            if os.path.realpath(path) != target and os.path.exists(target):
+                texts = {role: text.replace(path, target) for role, text in texts.items()}
+        return texts
 
     def good_pools(self, digest: str) -> dict[str, float]:
         """Return the sizes of the engine's pools in the last good run with this configuration; empty without one."""
@@ -133,12 +141,3 @@ def _locked(descriptor: int, until: float) -> bool:
             if time.monotonic() >= until:
                 return False
             time.sleep(0.1)
-
-
-def good_texts(good: dict[str, t.Any], part: str = "texts") -> dict[str, str]:
-    """Return the texts (or ``names``) of a good configuration, with links that lead elsewhere by now replaced by where they led then."""
-    texts = {str(role): str(text) for role, text in good.get(part, {}).items()}
-    for path, target in good.get("targets", {}).items():
-        if os.path.realpath(path) != target and os.path.exists(target):
-            texts = {role: text.replace(path, target) for role, text in texts.items()}
-    return texts

@@ -12,7 +12,7 @@ import typing as t
 
 from .._core.errors import KproError
 from .._ready.chat import answer_pattern
-from .._ready.walk_edge import LEVELS
+from .._ready.walk import LEVELS
 
 _NAMES = ("address", "port", "level", "question", "answer_pattern", "max_tokens", "answer_timeout_s")
 _LINE = re.compile(r"^(?P<name>host|port|api-key|model-path|served-model-name): *(?P<value>\S.*?) *$", re.MULTILINE)

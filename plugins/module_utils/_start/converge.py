@@ -20,16 +20,16 @@ from .._core.errors import KproError
 from .._linux.processes_edge import ProcessTable
 from .._linux.run_identity import RunIdentity, identity_from_dict
 from .._linux.systemd_edge import Systemd
-from .._ready.after_answer_edge import after_answer, keep_what_serves, kept_check
-from .._service.choice import Choice, after_loss, choose, inputs_digest, rung_names, wanted_now
 from .._service.cleanup_edge import end_leftovers, owner_of, survey
 from .._service.edge import observe_service, put_service_file
 from .._service.engine_parser_edge import check_options
 from .._service.files import plan_diff, service_paths
 from .._service.plan import ServicePresent, ServiceWanted, new_settings, plan_service
+from .._service.record import Record, standing
 from .._service.state_edge import ServiceState
+from .after_answer_edge import after_answer, keep_what_serves, kept_check
 from .check import Check, check_from, check_of, valid_check
-from .record import Record, standing
+from .choice import Choice, after_loss, choose, inputs_digest, rung_names, wanted_now
 from .story import FAILED_CHECKS, NOT_OURS, WAIT_ON, left_alone, lost_for_good, rolled_back, runs_now
 from .watch_edge import Seen, StartWatch, progress_words, seen_values, still_loading
 

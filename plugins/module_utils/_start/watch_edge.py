@@ -11,13 +11,14 @@ import typing as t
 
 from .._diagnosis.case import Diagnosis
 from .._diagnosis.diagnose_with_plan_edge import explain
-from .._linux.http_client_edge import HttpClient, connect_address
+from .._linux.http_answer import connect_address
+from .._linux.http_client_edge import HttpClient
 from .._linux.run_identity import RunIdentity
 from .._linux.systemd_edge import Systemd
 from .._ready.clock_edge import WaitClock
 from .._ready.oom_kills_edge import read_memory_events, since
 from .._ready.wait_edge import Outcome, ReadyWait
-from .._ready.walk_edge import Attempt, Wanted, attempt
+from .._ready.walk import Attempt, Wanted, attempt
 from .._service.text import without_secrets
 from .check import Check
 

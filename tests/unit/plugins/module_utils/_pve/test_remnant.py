@@ -10,7 +10,7 @@ import typing as t
 import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._pve import remnant
-from ansible_collections.kpro.llm.plugins.module_utils._pve.calls_edge import Record, work_of
+from ansible_collections.kpro.llm.plugins.module_utils._pve.call_record import Record, work_of
 from ansible_collections.kpro.llm.plugins.module_utils._pve.config import Config
 
 BEGAN = 1_800_000_000.5

@@ -9,14 +9,15 @@ import typing as t
 
 from .._core.errors import KproError
 from .._diagnosis.diagnose import silent_faults
-from .._linux.http_client_edge import HttpClient, connect_address
-from .._service.choice import Choice
+from .._linux.http_answer import connect_address
+from .._linux.http_client_edge import HttpClient
+from .._ready.probe import pools_of, shortfalls
 from .._service.files import TEXTS
 from .._service.plan import ServicePresent, ServiceWanted
 from .._service.state_edge import ServiceState
 from .._service.text import settings_text, texts_digest
-from .._start.check import Check, check_from, config_lines
-from .probe import pools_of, shortfalls
+from .check import Check, check_from, config_lines
+from .choice import Choice
 
 _PROVES_NOTHING = ("none", "port")
 

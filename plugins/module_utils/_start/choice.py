@@ -8,15 +8,24 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .._start.check import config_lines
-from .._start.record import Record
-from .files import api_key, given_texts, wanted_service
-from .ladder import Memory, memory_from, next_rung, rung_after_loss, with_loss
-from .plan import ServicePresent, ServiceWanted
-from .state_edge import ServiceState, good_texts
-from .text import environment_of, texts_digest
+from .._service.files import api_key, given_texts, wanted_service
+from .._service.ladder import Memory, memory_from, next_rung, rung_after_loss, with_loss
+from .._service.plan import ServicePresent, ServiceWanted
+from .._service.record import Record
+from .._service.text import environment_of, texts_digest
+from .check import config_lines
 
 ROLLED_BACK = -1
+
+
+class Remembered(t.Protocol):
+    """What is remembered of earlier runs."""
+
+    def rungs(self) -> dict[str, t.Any]: ...
+
+    def good(self) -> dict[str, t.Any]: ...
+
+    def texts_of(self, good: t.Mapping[str, t.Any], part: str = ...) -> dict[str, str]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +72,7 @@ class Choice:
         return [f"What runs is {runs}. Given up: {'; '.join(lost)}.{again}"]
 
 
-def choose(params: t.Mapping[str, t.Any], state: ServiceState, present: ServicePresent, unfinished: Record | None = None) -> Choice:
+def choose(params: t.Mapping[str, t.Any], state: Remembered, present: ServicePresent, unfinished: Record | None = None) -> Choice:
     """Return what to run at the beginning of a run.
 
     :param unfinished: an earlier run with the same inputs that did not end; its configuration is gone on with.
@@ -72,7 +81,7 @@ def choose(params: t.Mapping[str, t.Any], state: ServiceState, present: ServiceP
     rungs = len(params["rungs"])
     good = state.good()
     if unfinished is not None and unfinished.rung == ROLLED_BACK and good:
-        return _restored(good, begin)
+        return _restored(state, good, begin)
     if unfinished is not None and 0 <= unfinished.rung < rungs:
         return dataclasses.replace(begin, rung=unfinished.rung)
     rung = next_rung(begin.memory, rungs, begin.unfit)
@@ -80,13 +89,13 @@ def choose(params: t.Mapping[str, t.Any], state: ServiceState, present: ServiceP
         return dataclasses.replace(begin, rung=rung)
     if good and present.unit.running and present.started_digest == good.get("digest"):
         # All rungs failed and the last good one runs: leave it.
-        return _restored(good, begin)
+        return _restored(state, good, begin)
     # All failed earlier and nothing runs: what made them fail may be gone, so begin anew.
     rung = next_rung(Memory(), rungs, begin.unfit) or 0
     return dataclasses.replace(begin, rung=rung, memory=dataclasses.replace(begin.memory, failed={}))
 
 
-def after_loss(params: t.Mapping[str, t.Any], state: ServiceState, lost: Choice, class_: str, cause: str, digest: str) -> Choice | str:
+def after_loss(params: t.Mapping[str, t.Any], state: Remembered, lost: Choice, class_: str, cause: str, digest: str) -> Choice | str:
     """Return what to run after a lost start: the next rung, or the last good configuration; a text says why there is none.
 
     :param lost: what was started.
@@ -100,9 +109,9 @@ def after_loss(params: t.Mapping[str, t.Any], state: ServiceState, lost: Choice,
     if rung is not None:
         return dataclasses.replace(begin, rung=rung)
     good = state.good()
-    if good and _of_other_hardware(good_texts(good), params):
+    if good and _of_other_hardware(state.texts_of(good), params):
         return " (the last good one was for other GPUs or another driver)"
-    return _restored(good, begin) if good and good.get("digest") != digest else ""
+    return _restored(state, good, begin) if good and good.get("digest") != digest else ""
 
 
 def inputs_digest(params: t.Mapping[str, t.Any]) -> str:
@@ -117,7 +126,7 @@ def rung_names(params: t.Mapping[str, t.Any]) -> list[str]:
     return [str(rung["name"]) for rung in params["rungs"]]
 
 
-def _beginning(params: t.Mapping[str, t.Any], state: ServiceState, *, forget: bool = False) -> Choice:
+def _beginning(params: t.Mapping[str, t.Any], state: Remembered, *, forget: bool = False) -> Choice:
     memory = memory_from(state.rungs(), inputs_digest(params), forget=forget)
     names = {name: str(params[name] or "") for name in ("engine_version", "model_path", "served_name")}
     unfit = {number: str(rung["refused"]) for number, rung in enumerate(params["rungs"]) if rung["refused"]}
@@ -130,10 +139,10 @@ def _of_other_hardware(texts: t.Mapping[str, str], params: t.Mapping[str, t.Any]
     return any(name in then and then[name] != now.get(name) for name in ("CUDA_VISIBLE_DEVICES", "KPRO_DRIVER_VERSION"))
 
 
-def _restored(good: dict[str, t.Any], choice: Choice) -> Choice:
-    kept = good_texts(good, "names")
+def _restored(state: Remembered, good: dict[str, t.Any], choice: Choice) -> Choice:
+    kept = state.texts_of(good, "names")
     names = {name: kept.get(name, value) for name, value in choice.names.items()}
-    return dataclasses.replace(choice, rung=ROLLED_BACK, names=names, texts=good_texts(good), good=good)
+    return dataclasses.replace(choice, rung=ROLLED_BACK, names=names, texts=state.texts_of(good), good=good)
 
 
 def wanted_now(params: t.Mapping[str, t.Any], paths: t.Mapping[str, str], present: ServicePresent, choice: Choice, *, force: bool = False) -> ServiceWanted:
