@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from sglang_standins import Ended, StandinUnit, run_module
 
-from ansible_collections.kpro.llm.plugins.module_utils._service_state import ServiceState
 from ansible_collections.kpro.llm.plugins.modules import sglang_service
 
 CONFIG = 'model-path: "/srv/models/tiny"\napi-key: "@KPRO_API_KEY@"\ncontext-length: 8192\n'
@@ -55,9 +54,9 @@ def as_root() -> None:
         pytest.skip("the files belong to root")
 
 
-def service(options: dict[str, t.Any], *configs: str, **more: t.Any) -> Ended:
-    """Run the module as its action plugin does, until it has finished; ``configs`` are the rungs, if not those of the options."""
-    given = {**options, "run_id": uuid.uuid4().hex, **({"rungs": [{"name": str(n), "config_text": text} for n, text in enumerate(configs)]} if configs else {}), **more}
+def service(options: dict[str, t.Any], **more: t.Any) -> Ended:
+    """Run the module as its action plugin does, until it has finished."""
+    given = {**options, "run_id": uuid.uuid4().hex, **more}
     for call in range(1, 100):
         ended = run_module(sglang_service.main, **{"call": call, **given})
         if ended.rc or ended.result["finished"]:
@@ -226,5 +225,3 @@ def test_an_unknown_user_is_named(options: dict[str, t.Any], unit: StandinUnit) 
 def test_missing_texts_are_named(options: dict[str, t.Any], unit: StandinUnit) -> None:
     ended = service({**options, "gate_text": None})
     assert ended.rc == 1 and "gate_text" in ended.result["msg"]
-
-
