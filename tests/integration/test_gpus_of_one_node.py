@@ -151,3 +151,19 @@ def test_the_preflight_refuses_the_card_of_a_vm_that_is_off(shared: Shared) -> N
     assert "already given to VM 150 (win) by hostpci0" in found, found
     shared.keep(shared.inventory("vm", second=1))
     assert shared.cards() == {"first": "", "second": "/dev/nvidia1"}
+
+
+def test_a_start_that_misses_a_driver_file_of_the_node_names_it(shared: Shared) -> None:
+    """T2-01 after a driver upgrade: the versioned source is gone, and LXC says so in one line among many."""
+    inventory = shared.inventory("upgraded", first=1)
+    shared.keep(inventory)
+    gone = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.126"
+    line = f"lxc.mount.entry: {gone} usr/lib/x86_64-linux-gnu/libcuda.so.1 none bind,ro,create=file 0 0"
+    shared.world.run(f"pct stop 211; echo '{line}' >> /etc/pve/lxc/211.conf")
+    options = {"vmid": 211, "state": "started"}
+    argv = [shared.world.tools / "ansible", "node", "-i", inventory, "-m", "kpro.llm.lxc_container", "-a", json.dumps(options)]
+    done = subprocess.run(argv, cwd=shared.folder, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode and gone in done.stdout, done.stdout
+    # The role takes the line out, as it does with device rules.
+    shared.keep(inventory)
+    assert gone not in shared.world.run("cat /etc/pve/lxc/211.conf") and shared.cards()["first"] == "/dev/nvidia0"

@@ -298,9 +298,8 @@ def test_killed_controller(serving: ServiceNode, point: str, then: str) -> None:
     """The next run goes on, or, with the old settings, finds or makes the old service."""
     if then == "the_old" and point != "while_it_loads" and not os.environ.get("KPRO_TEST_EVERYTHING"):
         pytest.skip("a larger matrix: set KPRO_TEST_EVERYTHING=1")
-    put(
-        serving, [{"by_option": {"option": "context-length", "cases": {str(BROKEN): [*SHARDS, {"sleep": 4}, *UNKNOWN_MODEL]}, "else": [{"sleep": 3}, *SERVES]}}]
-    )
+    broken = {str(BROKEN): [*SHARDS, {"sleep": 4}, *UNKNOWN_MODEL]}
+    put(serving, [{"by_option": {"option": "context-length", "cases": broken, "else": [{"sleep": 3}, *SERVES]}}])
     running, read = begin(serving, BAD), reading(serving)
     until(lambda: AT[point](read()), point)
     running.process.kill()

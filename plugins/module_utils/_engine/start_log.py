@@ -113,12 +113,14 @@ class StartLog:
     def hang(self, now_s: float, budgets_s: t.Mapping[str, float] | None = None, watched_s: float = 0.0) -> str:
         """Return in words that the present phase has been silent for longer than its budget; empty if not.
 
-        :param watched_s: how long the start has been waited for. A server that serves may be silent for days, and a log may be lost: then only the
-            time counts in which it did not answer.
+        :param watched_s: how long the start has been waited for. A server that serves may be silent for days: then only the time counts in which it
+            did not answer. So does it where there is no log at all, and by the longest budget.
         """
         budget = float((budgets_s or {}).get(self.phase, _BY_NAME[self.phase].budget_s))
-        silent = now_s - self.last_progress_s if self.begun_s else watched_s
-        if self.phase == "serving":
+        silent = now_s - self.last_progress_s
+        if not self.begun_s:
+            budget, silent = max(phase.budget_s for phase in PHASES), watched_s
+        elif self.phase == "serving":
             silent = min(silent, watched_s)
         if budget <= 0 or silent <= budget:
             return ""

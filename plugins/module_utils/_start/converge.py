@@ -170,7 +170,7 @@ class LadderRun:
         params, present = self._params, present or self._observe()
         same = record is not None and record.inputs == self._inputs and (mine or (record.owned and not params["retry"]))
         choice = choose(params, self._state, present, record if same else None)
-        wanted = wanted_now(params, self._paths, present, choice, force=params["force_restart"] and not mine)
+        wanted = wanted_now(params, self._paths, present, choice, force=params["force_restart"] and params["call"] == 1 and not mine)
         boot = self._systemd.boot_id()
         stands = standing(record, present.unit, boot, wanted.digest)
         if record is not None and not record.owned and not mine:

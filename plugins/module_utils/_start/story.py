@@ -34,7 +34,7 @@ def left_alone(loss: str, unit: UnitState) -> str:
     if loss == "container_stopping":
         return "Nothing was done about it"
     if loss == "identity_changed":
-        return f"Somebody else started it, so it was left as it is. {runs_now(unit)}"
+        return f"This run did not start it anew, so it was left as it is. {runs_now(unit)}"
     return f"This run did not start it, so it was left as it is. {runs_now(unit)}"
 
 

@@ -119,3 +119,20 @@ def test_a_cached_fact_is_no_preflight(tmp_path: Path) -> None:
     rc, output = run(tmp_path, "deploy_qwen", "--skip-tags", "preflight", env=env)
     assert rc != 0 and "no preflight was made in this run" in output, output
     assert not begun(output)
+
+
+@pytest.mark.parametrize(
+    ("named", "other", "words"),
+    [
+        ("129", {}, "kpro5"),
+        ("", {}, "To do it, name the container: -e remove_container=129"),
+        ("131", {}, "To do it, name the container: -e remove_container=130"),
+        ("129", {"pct_vmid": 129}, "2 deployments have this id: name one of them with --limit, too"),
+    ],
+)
+def test_one_container_is_removed_of_several(tmp_path: Path, named: str, other: dict[str, t.Any], words: str) -> None:
+    """Nothing answers, so that the one that is meant ends in its way to the node, and the others are left out."""
+    rc, output = run(tmp_path, "remove", "-e", f"remove_container={named}", other=other)
+    assert rc != 0 and words in output, output
+    assert ("UNREACHABLE" in output) is (named == "129" and not other)
+    assert "other -> kpro7" not in output

@@ -54,14 +54,9 @@ def as_root() -> None:
         pytest.skip("the files belong to root")
 
 
-def service(options: dict[str, t.Any], *configs: str, **more: t.Any) -> Ended:
-    """Run the module as its action plugin does, until it has finished; ``configs`` are the rungs, if not those of the options."""
-    given = {
-        **options,
-        "run_id": uuid.uuid4().hex,
-        **({"rungs": [{"name": str(n), "config_text": text} for n, text in enumerate(configs)]} if configs else {}),
-        **more,
-    }
+def service(options: dict[str, t.Any], **more: t.Any) -> Ended:
+    """Run the module as its action plugin does, until it has finished."""
+    given = {**options, "run_id": uuid.uuid4().hex, **more}
     for call in range(1, 100):
         ended = run_module(sglang_service.main, **{"call": call, **given})
         if ended.rc or ended.result["finished"]:

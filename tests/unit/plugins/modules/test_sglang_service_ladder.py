@@ -23,13 +23,8 @@ from ansible_collections.kpro.llm.plugins.module_utils._service.state_edge impor
 from ansible_collections.kpro.llm.plugins.module_utils._start import watch_edge as _start_watch
 from ansible_collections.kpro.llm.plugins.modules import sglang_service
 
-UP: list[dict[str, t.Any]] = [
-    {"log": "gate: ok"},
-    {"log": "server_args={}"},
-    {"log": "Load weight begin. avail mem=18.82 GB"},
-    {"listen": 0},
-    {"healthy": True},
-]
+LOADING = {"log": "Load weight begin. avail mem=18.82 GB"}
+UP: list[dict[str, t.Any]] = [{"log": "gate: ok"}, {"log": "server_args={}"}, LOADING, {"listen": 0}, {"healthy": True}]
 NO_MEMORY = [
     {"log": "gate: ok"},
     {"log": "Capture cuda graph begin. avail mem=1.00 GB"},
@@ -43,7 +38,7 @@ UNKNOWN = [
     {"log": "ValueError: The checkpoint you are trying to load has model type `qwen9` but Transformers does not recognize this architecture."},
     {"signal": 9},
 ]
-LOADS = [{"log": "gate: ok"}, {"log": "Load weight begin. avail mem=18.82 GB"}, {"log": "Loading safetensors checkpoint shards:  48% Completed"}]
+LOADS = [{"log": "gate: ok"}, LOADING, {"log": "Loading safetensors checkpoint shards:  48% Completed"}]
 LARGE, SMALL, OTHER = 8192, 4096, 2048
 
 
@@ -60,14 +55,7 @@ class Service:
     def __init__(self, unit: StandinUnit, tmp_path: Path) -> None:
         self.unit, self.port = unit, free_port()
         etc = tmp_path / "etc"
-        places = {
-            "unit": "unit.service",
-            "config": "sglang.yaml",
-            "environment": "sglang.env",
-            "gate": "gate.py",
-            "launcher": "launch.py",
-            "api_key": "api_key",
-        }
+        places = {"unit": "unit.service", "config": "sglang.yaml", "environment": "sglang.env", "gate": "gate.py", "launcher": "launch.py", "api_key": "key"}
         self.state = tmp_path / "state"
         self.options: dict[str, t.Any] = {
             **{f"{role}_path": str(etc / name) for role, name in places.items()},
@@ -125,6 +113,12 @@ class Service:
 @pytest.fixture
 def service(unit: StandinUnit, tmp_path: Path) -> Service:
     return Service(unit, tmp_path)
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Path:
+    """A file that an engine waits for."""
+    return tmp_path / "go"
 
 
 @pytest.fixture
@@ -258,8 +252,7 @@ def test_a_way_back_that_is_lost_too_is_told(serving: Service) -> None:
     assert "It was stopped, so the service does not run now" in said and not serving.invocation
 
 
-def test_the_way_back_is_waited_for_without_a_limit(serving: Service, tmp_path: Path) -> None:
-    go = tmp_path / "go"
+def test_the_way_back_is_waited_for_without_a_limit(serving: Service, go: Path) -> None:
     serving.engine({LARGE: UNKNOWN, SMALL: [*LOADS, {"wait_for": str(go)}, *UP]})
     run, waits = uuid.uuid4().hex, 0
     for call in range(1, 30):
@@ -320,8 +313,8 @@ def test_a_failed_check_is_reported_and_stops_nothing(serving: Service, changes:
     for check_mode in (True, False):
         ended = serving.deploy(SMALL, _ansible_check_mode=check_mode, **changes)
         assert serving.invocation == before
-        assert check_mode or (ended.rc == 1 and words in ended.result["msg"]), ended.result
-        assert check_mode or "port" in changes or "This run did not start it, so it was left as it is. The service still runs" in ended.result["msg"]
+        assert (check_mode and "port" in changes) or (ended.rc == 1 and words in ended.result["msg"]), ended.result
+        assert "port" in changes or "This run did not start it, so it was left as it is. The service still runs" in ended.result["msg"]
     assert serving.deploy(SMALL).rc == 0 and serving.invocation == before
 
 
@@ -348,8 +341,7 @@ def test_a_service_that_no_run_has_kept_is_kept_before_it_is_replaced(serving: S
 # --- time ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_limit_ends_the_wait_and_the_next_run_waits_on(service: Service, tmp_path: Path) -> None:
-    go = tmp_path / "go"
+def test_a_limit_ends_the_wait_and_the_next_run_waits_on(service: Service, go: Path) -> None:
     service.engine({SMALL: [*LOADS, {"wait_for": str(go)}, *UP]})
     ended = service.deploy(SMALL, timeout_s=2, poll_s=1)
     said = ended.result["msg"]
@@ -380,12 +372,26 @@ def test_a_server_that_says_it_serves_and_does_not_is_lost_in_the_end(serving: S
 # --- runs that are killed, and runs side by side ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("calls", [1, 2, 3, 4])
-def test_a_killed_run_is_gone_on_with(serving: Service, calls: int) -> None:
-    """Killed while a rung loads, after its loss, while the next one loads, on the way back: the story is told whole by the next run."""
-    slow = [{"log": "gate: ok"}, {"sleep": 1.5}]
-    serving.engine({LARGE: [*slow, *NO_MEMORY], OTHER: [*slow, *UNKNOWN], SMALL: [*slow, *UP]})
-    assert serving.deploy(LARGE, OTHER, calls=calls, poll_s=1).rc == 0
+POINTS: dict[str, t.Callable[[dict[str, t.Any]], bool]] = {
+    "the first rung loads": lambda record: record["rung"] == 0 and bool(record["identity"]),
+    "it was lost": lambda record: len(record["lost"]) == 1 and not record["identity"],
+    "the next one loads": lambda record: record["rung"] == 1 and bool(record["identity"]),
+    "the way back loads": lambda record: record["rung"] == -1 and bool(record["identity"]),
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_run_is_gone_on_with(serving: Service, go: Path, point: str) -> None:
+    """The story is told whole by the next run."""
+    waits = {name: [{"log": "gate: ok"}, {"wait_for": str(go)}] for name in POINTS}
+    begin = [waits[name] if name == point else [] for name in ("the first rung loads", "the next one loads", "the way back loads")]
+    serving.engine({LARGE: [*begin[0], *NO_MEMORY], OTHER: [*begin[1], *UNKNOWN], SMALL: [*begin[2], *UP]})
+    run = uuid.uuid4().hex
+    for call in range(1, 20):
+        assert serving.call(LARGE, OTHER, run=run, call=call, poll_s=1).rc == 0
+        if POINTS[point](serving.kept("ladder.json")):
+            break
+    go.touch()
     ended = serving.deploy(LARGE, OTHER)
     assert ended.rc == 1 and "restored and answers" in ended.result["msg"], ended.result
     assert [row["name"] for row in ended.result["details"]["lost"]] == ["c8192", "c2048"]
@@ -401,10 +407,10 @@ def test_a_start_that_was_not_noted_any_more_is_taken_for_ours(service: Service)
     assert service.invocation == before and service.kept("ladder.json")["identity"]["invocation_id"] == before and service.kept("ladder.json")["owned"]
 
 
-def test_a_start_that_ended_unseen_is_followed_by_the_next_rung(service: Service) -> None:
-    service.engine({LARGE: [*LOADS, {"sleep": 2}, *NO_MEMORY[1:]]})
+def test_a_start_that_ended_unseen_is_followed_by_the_next_rung(service: Service, go: Path) -> None:
+    service.engine({LARGE: [*LOADS, {"wait_for": str(go)}, *NO_MEMORY[1:]]})
     service.deploy(LARGE, SMALL, calls=1, poll_s=1)
-    assert service.unit.properties["ActiveState"] == "active"
+    go.touch()
     while service.unit.properties["ActiveState"] == "active":
         pass
     planned = service.deploy(LARGE, SMALL, _ansible_check_mode=True)
@@ -421,16 +427,17 @@ def test_an_unfinished_start_that_somebody_stopped_is_made_again(service: Servic
     assert service.deploy(SMALL).rc == 0
 
 
-def test_a_killed_run_whose_start_answers_what_it_was_asked_is_not_stopped_by_another_question(serving: Service) -> None:
-    serving.engine({LARGE: [*LOADS, {"sleep": 2}, *UP]})
+def test_a_killed_run_whose_start_answers_what_it_was_asked_is_not_stopped_by_another_question(serving: Service, go: Path) -> None:
+    serving.engine({LARGE: [*LOADS, {"wait_for": str(go)}, *UP]})
     serving.deploy(LARGE, calls=1, poll_s=1)
+    go.touch()
     before = serving.invocation
     ended = serving.deploy(LARGE, question="Other?", answer_pattern="never said")
     assert ended.rc == 1 and "It still answers what it was asked before" in ended.result["msg"] and serving.invocation == before
 
 
-def test_the_later_of_two_runs_decides_and_the_first_ends(serving: Service) -> None:
-    serving.engine({LARGE: [*LOADS, {"sleep": 60}], OTHER: [*LOADS, {"sleep": 2}, *UP]})
+def test_the_later_of_two_runs_decides_and_the_first_ends(serving: Service, go: Path) -> None:
+    serving.engine({LARGE: [*LOADS, {"sleep": 60}], OTHER: [*LOADS, {"wait_for": str(go)}, *UP]})
     first, second = uuid.uuid4().hex, uuid.uuid4().hex
     assert not serving.call(LARGE, run=first, poll_s=1).result["finished"]
     assert not serving.call(OTHER, run=second, poll_s=1).result["finished"]
@@ -438,25 +445,28 @@ def test_the_later_of_two_runs_decides_and_the_first_ends(serving: Service) -> N
     told = serving.call(LARGE, run=first, call=2, poll_s=1)
     assert told.rc == 1 and "another run took over with other settings" in told.result["msg"] and "The service still runs" in told.result["msg"]
     assert serving.invocation == before
+    go.touch()
     assert serving.call(OTHER, run=second, call=2, poll_s=20).result["ready"] and serving.invocation == before
 
 
-def test_two_runs_of_one_deployment_end_alike(serving: Service) -> None:
-    serving.engine({LARGE: [*LOADS, {"sleep": 3}, *UP]})
+def test_two_runs_of_one_deployment_end_alike(serving: Service, go: Path) -> None:
+    serving.engine({LARGE: [*LOADS, {"wait_for": str(go)}, *UP]})
     first, second = uuid.uuid4().hex, uuid.uuid4().hex
     assert not serving.call(LARGE, run=first, poll_s=1).result["finished"]
     before = serving.invocation
     assert not serving.call(LARGE, run=second, poll_s=1).result["finished"]
     assert not serving.call(LARGE, run=first, call=2, poll_s=1).result["finished"]
+    go.touch()
     assert serving.call(LARGE, run=second, call=2, poll_s=20).result["ready"]
     assert serving.call(LARGE, run=first, call=3, poll_s=20).result["ready"] and serving.invocation == before
 
 
-def test_a_run_that_was_taken_over_acts_no_more(serving: Service) -> None:
-    serving.engine({LARGE: [*LOADS, {"sleep": 2}, *UNKNOWN]})
+def test_a_run_that_was_taken_over_acts_no_more(serving: Service, go: Path) -> None:
+    serving.engine({LARGE: [*LOADS, {"wait_for": str(go)}, *UNKNOWN]})
     first, second = uuid.uuid4().hex, uuid.uuid4().hex
     serving.call(LARGE, run=first, poll_s=1)
-    serving.call(LARGE, run=second, poll_s=0)
+    serving.call(LARGE, run=second, poll_s=1)
+    go.touch()
     seen = serving.call(LARGE, run=first, call=2, poll_s=20)
     assert seen.rc == 0 and seen.result["progress"] == "another run took over and goes on"
     assert serving.kept("ladder.json")["lost"] == []
