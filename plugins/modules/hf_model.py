@@ -35,7 +35,11 @@ options:
     type: path
     default: /srv/models
   include:
-    description: Glob patterns of the paths to fetch. None means all.
+    description:
+      - Glob patterns of the paths to fetch, and then exactly these.
+      - None means the weights that the engine loads, and all that is no weights. Left out are a second family of the same weights
+        (C(consolidated.safetensors), a C(fp16) variant), other formats (GGUF, ONNX, C(*.pth)) and weights in folders; RV(left_out) says what.
+        A repository without weights for the engine is refused before anything is fetched. V(['*']) fetches all.
     type: list
     elements: str
     default: []
@@ -161,6 +165,12 @@ size_bytes:
   returned: unless O(only=commit)
   type: int
   sample: 2812243
+left_out:
+  description: A sentence for each kind of weights that the engine does not load.
+  returned: unless O(only=commit)
+  type: list
+  elements: str
+  sample: ["consolidated.safetensors (29.5 GB): the index does not name it"]
 config:
   description: The model's C(config.json).
   returned: if O(only=config)

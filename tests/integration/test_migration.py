@@ -177,7 +177,7 @@ POINTS = [
     "Fill the cache of wheels",
     "Keep the Python environment equal to the lane's lock file",
     "Keep the model complete and verified",
-    "Write, start or restart the service",
+    "Run the service and wait until it answers",
     "Shut the old container down and keep it off, or remove it if that was asked for",
 ]
 
@@ -282,7 +282,7 @@ def test_in_a_cluster_proxmox_moves_it_and_the_gap_is_told(tmp_path: Path) -> No
 def test_in_a_cluster_the_same_command_goes_on(tmp_path: Path) -> None:
     with prepared("resumed", tmp_path, cluster=True) as pair:
         secret = key(pair.old)
-        for point in ["Announce the gap", "Move the container", "Create, change and start the container", "Write, start or restart the service"]:
+        for point in ["Announce the gap", "Move the container", "Create, change and start the container", "Run the service and wait until it answers"]:
             with moving(pair) as (_run, lines):
                 come_to(point, lines)
             # It is on one node, whole: Proxmox's own task goes on without the controller.

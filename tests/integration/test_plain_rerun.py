@@ -45,7 +45,7 @@ USERLAND = "Keep the driver's userland equal to the node's driver"
 BASE = "Converge authorities, packages and user"
 ENVIRONMENT = "Keep the Python environment equal to the lane's lock file"
 MODEL = "Keep the model complete and verified"
-SERVICE = "Write, start or restart the service"
+SERVICE = "Run the service and wait until it answers"
 
 ASK = """
 import json, sys, urllib.request

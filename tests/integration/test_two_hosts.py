@@ -198,7 +198,7 @@ def breaks(made: Deployments, phase: str) -> dict[str, dict[str, object]]:
         "container": ("gpu_container__gpus", "['GPU-00000000-dead-beef-0000-000000000000']", f"['{gpu}']"),
         "runtime": ("sglang_runtime__lock", "'/nowhere/lock.txt'", f"'{made.folder}/light.txt'"),
         "model": ("hf_model__repository", "'kpro/nothing'", "'kpro/tiny-qwen3_5'"),
-        "service": ("sglang_server__served_name", "'a b'", "'kpro/tiny-qwen3_5'"),
+        "service": ("sglang_server__unit_template", "'nowhere.j2'", "'kpro-sglang.service.j2'"),
         "verify": ("sglang_server__answer_pattern", "'Nobody says this'", "'Hello from the tiny test model'"),
     }
     undefined: dict[str, tuple[str, str]] = {

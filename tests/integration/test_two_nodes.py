@@ -264,8 +264,8 @@ def test_a_move_outlasts_its_run_and_one_that_was_killed_is_taken_up(cluster: Pa
     assert first["failed"] and "still runs and was not touched" in first["msg"], first
     assert "is being moved" in str(move(cluster, 805, "--check")["plan"]) or "runs already" in str(move(cluster, 805, "--check")["plan"])
     # Its pvesh is killed, and with it the worker on the other node.
-    new.run("for pid in $(pgrep -f 'pvesh create /nodes/kpro6/lxc/805/migrate'); do kill -KILL $pid; done; true")
-    old.run("for pid in $(pgrep -f 'pvesh create /nodes/kpro6/lxc/805/migrate'); do kill -KILL $pid; done; true")
+    new.run("for pid in $(pgrep -f 'pvesh create /nodes/kpro[6]/lxc/805/migrate'); do kill -KILL $pid; done; true")
+    old.run("for pid in $(pgrep -f 'pvesh create /nodes/kpro[6]/lxc/805/migrate'); do kill -KILL $pid; done; true")
     assert eventually(lambda: json.loads(old.run(MOVES)) == [])
     cluster.shape("none")
     assert "lock: migrate" in old.run("cat /etc/pve/lxc/805.conf") and "shared=1" in old.run("cat /etc/pve/lxc/805.conf")

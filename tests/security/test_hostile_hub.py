@@ -451,7 +451,7 @@ def test_the_folder_of_a_hostile_model_ends_in_one_sentence(tmp_path: Path, caps
     for other, content in {**FILES, path: data}.items():
         (tmp_path / other).write_bytes(content)
     result = planned(tmp_path, capsys)
-    assert result["failed"] and words in result["msg"] and result["msg"].isprintable(), result
+    assert result["failed"] and (words in result["msg"] or "it is truncated" in result["msg"]) and result["msg"].isprintable(), result
 
 
 @pytest.mark.parametrize("name", ["config.json", INDEX])

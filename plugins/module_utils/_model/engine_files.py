@@ -145,7 +145,11 @@ def engine_files(sizes: Sizes, index: t.Mapping[str, str] | None, config: t.Mapp
         family = [path for path in sizes if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)]
         index = None
     if index is not None:
-        return _by_index(sizes, family, set(index.values()), config, architecture)
+        found = _by_index(sizes, family, set(index.values()), config, architecture)
+        if _native([path for path in sizes if path not in found.left_out], name) == native:
+            return found
+        # Without these the engine would take the rest for Mistral's own format.
+        return dataclasses.replace(found, left_out={path: why for path, why in found.left_out.items() if not path.startswith("model")})
     weights, reasons, problem = _without_index(family)
     if weights:
         return _found(sizes, weights, reasons, problem)
@@ -169,7 +173,9 @@ def _by_index(sizes: Sizes, family: t.Sequence[str], named: set[str], config: t.
         return EngineFiles((), {}, "its index names no safetensors file of its top folder", "Choose another repository or revision")
     if "mtp.safetensors" in family and "mtp.safetensors" not in named and architecture in _WITH_MTP and _draft_layers(config) > 0:
         weights.append("mtp.safetensors")
-    return _found(sizes, weights, dict.fromkeys((path for path in family if path not in weights), "the index does not name it"))
+    found = _found(sizes, weights, dict.fromkeys((path for path in family if path not in weights), "the index does not name it"))
+    # The engine wants every file of its index there, also those that it does not load.
+    return dataclasses.replace(found, left_out={path: reason for path, reason in found.left_out.items() if path not in named})
 
 
 def _draft_layers(config: t.Mapping[str, t.Any]) -> int:

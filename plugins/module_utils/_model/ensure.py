@@ -146,7 +146,7 @@ def _unchanged(options: ModelOptions) -> dict[str, t.Any] | None:
     if not manifest:
         return None
     try:
-        selection = ModelReader(snapshot, manifest.files, manifest, None).selection(options.include, options.exclude)
+        selection = ModelReader(snapshot, manifest.files, manifest).selection(options.include, options.exclude)
     except NotHere:
         return None
     if not selection.files:
@@ -264,7 +264,12 @@ def _reader(options: ModelOptions, hub: Hub, snapshot: store.Snapshot) -> tuple[
     def fetch(file: RemoteFile, start: int, end: int) -> bytes:
         return _part(options, hub, snapshot, file, start, end)
 
-    return files, ModelReader(snapshot, files, manifest, fetch)
+    def by_hub(file: RemoteFile, start: int, end: int) -> bytes:
+        return _asked(lambda: hub.read(snapshot.commit, file.path, start, end))
+
+    # A mirror's headers are checked by nothing else: where they can't be right, the hub is asked.
+    more = (by_hub,) if options.sources and not options.offline else ()
+    return files, ModelReader(snapshot, files, manifest, fetch, *more)
 
 
 def _observe(options: ModelOptions, hub: Hub, snapshot: store.Snapshot) -> tuple[t.Sequence[RemoteFile], Selection, Present]:

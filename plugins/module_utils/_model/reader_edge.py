@@ -52,13 +52,16 @@ class Selection:
 
 
 class ModelReader:
-    """Reads small files and headers of a commit, from the snapshot where they lie there unchanged, else by ``fetch``."""
+    """Reads small files and headers of a commit, from the snapshot where they lie there unchanged, else by ``fetches``.
 
-    def __init__(self, snapshot: store.Snapshot, files: t.Sequence[RemoteFile], manifest: Manifest | None, fetch: Fetch | None) -> None:
+    :param fetches: ways to them; the next one is asked where what one gives can't be right.
+    """
+
+    def __init__(self, snapshot: store.Snapshot, files: t.Sequence[RemoteFile], manifest: Manifest | None, *fetches: Fetch) -> None:
         self._snapshot = snapshot
         self._files = {file.path: file for file in files}
         self._checked = manifest.checked if manifest else {}
-        self._fetch = fetch
+        self._fetches = fetches
         self._lock = threading.Lock()
         self._headers_bytes = 0
 
@@ -99,22 +102,34 @@ class ModelReader:
             raise KproError(
                 what, f"its {path} has {file.size_bytes >> 20} MiB, and {longest_bytes >> 20} are the most that is read", "Choose another repository"
             )
-        data = self.part(file, 0, file.size_bytes) if file.size_bytes else b""
-        if not _is_of(data, file):
-            raise KproError(what, f"{path} came with another content than the commit's", "Look for a proxy, a mirror or a source that holds something else")
-        return data
+        for data in self._parts(file, 0, file.size_bytes):
+            if _is_of(data, file):
+                return data
+        raise KproError(what, f"{path} came with another content than the commit's", "Look for a proxy, a mirror or a source that holds something else")
 
-    def part(self, file: RemoteFile, start: int, end: int) -> bytes:
-        """Return a part of a file.
+    def _parts(self, file: RemoteFile, start: int, end: int) -> t.Iterator[bytes]:
+        """Give a part of a file as each of the ways to it has it; raises as :meth:`_part`."""
+        yield self._part(file, start, end, 0)
+        if not self._unchanged(file):
+            for way in range(1, len(self._fetches)):
+                yield self._part(file, start, end, way)
+
+    def _part(self, file: RemoteFile, start: int, end: int, way: int) -> bytes:
+        """Return a part of a file from the snapshot, else by one of the ways.
 
         :raises NotHere: if it is not in the snapshot, and nobody is to be asked.
         """
-        present = store.stats(self._snapshot.path, [file.path]).get(file.path)
-        if present is not None and present == self._checked.get(file.path):
+        if start == end:
+            return b""
+        if self._unchanged(file):
             return store.read_part(os.path.join(self._snapshot.path, file.path), start, end)
-        if self._fetch is None:
+        if not self._fetches:
             raise NotHere(file.path)
-        return self._fetch(file, start, end)
+        return self._fetches[way](file, start, end)
+
+    def _unchanged(self, file: RemoteFile) -> bool:
+        present = store.stats(self._snapshot.path, [file.path]).get(file.path)
+        return present is not None and present == self._checked.get(file.path)
 
     def weights(self, paths: t.Collection[str], connections: int) -> dict[str, t.Any]:
         """Return bytes and parameters by element type of the tensors in some safetensors files.
@@ -126,7 +141,15 @@ class ModelReader:
             return safetensors.summed(list(pool.map(self._header, shards))).to_dict()
 
     def _header(self, file: RemoteFile) -> dict[str, t.Any]:
-        first = self.part(file, 0, min(file.size_bytes, FIRST_BYTES)) if file.size_bytes else b""
+        problem: KproError | None = None
+        for way, first in enumerate(self._parts(file, 0, min(file.size_bytes, FIRST_BYTES))):
+            try:
+                return self._tensors(file, first, way)
+            except KproError as error:
+                problem = problem or error
+        raise problem or KproError(file.path, "its safetensors header cannot be read", "Fetch it again")
+
+    def _tensors(self, file: RemoteFile, first: bytes, way: int) -> dict[str, t.Any]:
         length = safetensors.header_size(first, file.path, file.size_bytes)
         with self._lock:
             self._headers_bytes += length
@@ -134,8 +157,8 @@ class ModelReader:
                 reason = f"the headers of its safetensors files have more than {LONGEST_HEADERS_BYTES >> 20} MiB together"
                 raise KproError(f"model {self._snapshot.repository}", reason, "Choose another repository")
         end = safetensors.PREFIX_BYTES + length
-        whole = first if len(first) >= end else first + self.part(file, len(first), end)
-        return safetensors.tensors_of(whole[safetensors.PREFIX_BYTES : end], file.path, file.size_bytes)
+        rest = self._part(file, len(first), end, way) if len(first) < end else b""
+        return safetensors.tensors_of((first + rest)[safetensors.PREFIX_BYTES : end], file.path, file.size_bytes)
 
 
 def _is_of(data: bytes, file: RemoteFile) -> bool:

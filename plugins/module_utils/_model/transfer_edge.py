@@ -36,6 +36,7 @@ STUCK_S = 180.0
 WRONG_ANSWERS = 6
 WRONG_CONTENTS = 3
 MOST_RESTARTS = 20
+MOST_SCANT_TRIES = 4
 
 
 class Answer(t.Protocol):
@@ -84,6 +85,8 @@ class Transfer:
         self._wrong: dict[str, int] = {}
         self._contents: dict[str, int] = {}
         self._restarts: dict[str, int] = {}
+        # Tries of a way for a file that broke off after a few bytes.
+        self._scant: dict[tuple[int, str], int] = {}
         self._cuts: list[int] = []
         # When bytes last came, and when enough of them came to hope for the rest; what came since the latter was looked at.
         self._last_byte = self._last_flow = self._looked = time.monotonic()
@@ -358,7 +361,10 @@ class Transfer:
             if isinstance(problem, Closed) and self.ways.close_off(number, str(problem)):
                 return True
             unlike = isinstance(problem, NotThere) or problem.status in (200, 206, 416)
-            if (unlike or isinstance(problem, Crawling)) and self.ways.unfit(number, name, str(problem)):
+            if 0 < got_bytes < CRAWL_BYTES_PER_S:
+                self._scant[number, name] = self._scant.get((number, name), 0) + 1
+            scant = isinstance(problem, Crawling) or self._scant.get((number, name), 0) >= MOST_SCANT_TRIES
+            if (unlike or scant) and self.ways.unfit(number, name, str(problem)):
                 return True
             self.ways.failed(number, str(problem), now)
             self._wrong[name] = self._wrong.get(name, 0) + unlike

@@ -286,3 +286,19 @@ def test_a_full_disk_is_named_and_what_has_arrived_is_kept(tmp_path: Path) -> No
     assert sum(end - start for start, end in json.loads(journal)["written"]) > MIB
     # On the larger disk the file is whole: the part is there, complete and right (the caller's finish leaves it in place).
     assert rest == [store.part_name(FILE), f"{store.part_name(FILE)}.json"], done
+
+
+def test_a_server_without_ranges_that_cuts_a_transfer_is_asked_again(tmp_path: Path) -> None:
+    """The piece that the whole file became was lost with the transfer that was cut, and everybody waited for ever."""
+    cuts = [3 * MIB, 2 * MIB]
+
+    def whole_only(_file: RemoteFile, _start: int, _end: int | None) -> Answer:
+        return Answer(0, None, cuts.pop() if cuts else None)
+
+    _transfer, data = fetch(tmp_path, whole_only)
+    assert data == DATA
+
+
+def test_a_server_without_ranges_that_always_cuts_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(KproError, match="does not serve ranges, and none of 20 transfers came to the file's end"):
+        fetch(tmp_path, lambda *_asked: Answer(0, None, 2 * MIB), patience_s=600.0)
