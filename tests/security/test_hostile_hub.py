@@ -28,6 +28,7 @@ from hostile_server import COMMIT, Answer, Handler, HostileServer, blob_id, row,
 from hub_world import Failed, World
 
 from ansible_collections.kpro.llm.plugins.module_utils._core.shown_text import hides
+from ansible_collections.kpro.llm.plugins.module_utils._model import ensure as _model_ensure
 from ansible_collections.kpro.llm.plugins.module_utils._model import hub_edge as _hub_edge
 from ansible_collections.kpro.llm.plugins.modules import sglang_plan
 
@@ -63,8 +64,9 @@ class Range:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> t.Iterator[Range]:
     world = World(tmp_path, monkeypatch, capsys)
     # The product's own limits of a minute and more, shortened for what runs in this process.
-    monkeypatch.setattr(_hub_edge, "LONGEST_HEAD_S", 2.0)
-    monkeypatch.setattr(_hub_edge, "LONGEST_BODY_S", 2.0)
+    monkeypatch.setattr(_hub_edge, "LONGEST_HEAD_S", 0.7)
+    monkeypatch.setattr(_hub_edge, "LONGEST_BODY_S", 0.7)
+    monkeypatch.setattr(_model_ensure, "ASKS", 2)
     made = Range(world, HostileServer(FILES), HostileServer(FILES))
     # What a way out of the store would hit.
     (tmp_path / "outside").mkdir()
