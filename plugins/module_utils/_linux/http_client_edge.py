@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import http.client
 import json
+import socket
 import time
 import typing as t
 
@@ -86,3 +88,14 @@ class HttpClient:
 def connect_address(bind_address: str) -> str:
     """Return the address under which a server bound to ``bind_address`` is reached from its own machine."""
     return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(bind_address, bind_address)
+
+
+def is_elsewhere(address: str) -> bool:
+    """Whether an address is none of this machine's, so that what answers there is another machine."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError as error:
+        return error.errno == errno.EADDRNOTAVAIL
+    return False
