@@ -21,6 +21,11 @@ _GATE = (
         "gpu_occupied",
         "It is none of ours (leftovers of ours are ended before a start): kpro.llm.gpu_cleanup on the node names who holds it; end it where it belongs",
     ),
+    (
+        r"^port \d+ on \S+ cannot be had \(Cannot assign requested address\)",
+        "gate_refused",
+        "The container does not have this address: correct sglang_server__bind_address",
+    ),
     (r"^port \d+ ", "port_taken", "End the other server or choose another sglang_server__port"),
     (r"^model .* cannot be read", "model_path_missing", "Check that the model store is mounted into the container, then run the role kpro.llm.hf_model"),
 )
