@@ -14,7 +14,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._pve_api import Params, P
 
 POLL_S = 1.0
 LOCK_TRIES = 3  # Proxmox itself waits 10 s for the lock each time
-LOG_LINES = 8
+LOG_LINES = 20
 
 
 class Tasks:
