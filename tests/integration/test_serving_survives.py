@@ -285,7 +285,7 @@ def reading(serving: ServiceNode) -> Callable[[], dict[str, t.Any]]:
 
 
 AT: dict[str, Callable[[dict[str, t.Any]], bool]] = {
-    "before_the_start": lambda record: bool(record),
+    "before_the_start": bool,
     "while_it_loads": lambda record: bool(record.get("identity")),
     "after_the_loss": lambda record: bool(record.get("lost")),
     "on_the_way_back": lambda record: record.get("rung") == -1 and bool(record.get("identity")),

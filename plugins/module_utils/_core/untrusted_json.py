@@ -52,7 +52,7 @@ def count_of(value: t.Any, largest: int = LARGEST) -> int:
 
     :raises BadJson: if it is no whole number from 0 to ``largest``; ``true`` and ``1.0`` are none.
     """
-    if type(value) is not int or not 0 <= value <= largest:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
         raise BadJson(f"{_words(value)} is no whole number from 0 to {largest}")
     return value
 

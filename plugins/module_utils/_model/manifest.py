@@ -17,7 +17,6 @@ import typing as t
 from .._core.errors import KproError
 from .._core.untrusted_json import BadJson, count_of, object_of
 from .hub_protocol import COMMIT, RemoteFile, check_repository, checked_listing, remote_file
-from .hub_protocol import MANIFEST_NAME as MANIFEST_NAME
 
 FORMAT = 1
 # Of the longest list of files that is taken (10,000), with long names.

@@ -28,8 +28,8 @@ from .._linux.held_folder_edge import open_regular
 from .._linux.ssh_client import ssh_argv
 from . import manifest as manifests
 from .hub_edge import AGENT, LINK_ERRORS, Closed, HubAccess, Interrupted, NotThere, first_bytes, interrupted_by, read_bounded, web_opener
-from .hub_protocol import RemoteFile
-from .manifest import MANIFEST_NAME, Manifest
+from .hub_protocol import MANIFEST_NAME, RemoteFile
+from .manifest import Manifest
 
 _SSH = re.compile(r"ssh://(?:[\w.-]+@)?[\w.:\[\]-]+/.*", re.ASCII)
 # Sends the length of the first file that exists, then the bytes that are asked for and no more: what is on its way when a

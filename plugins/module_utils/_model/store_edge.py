@@ -26,8 +26,8 @@ from .._linux.held_folder_edge import HeldFolder, Refused, acting_as, open_regul
 from .._linux.mount_state import mount_of, mount_rows
 from . import manifest as manifests
 from . import transfer_plan as plan
-from .hub_protocol import RemoteFile
-from .manifest import MANIFEST_NAME, Manifest, Stat
+from .hub_protocol import MANIFEST_NAME, RemoteFile
+from .manifest import Manifest, Stat
 
 BLOCK_BYTES = 1 << 20
 BALLAST_BYTES = 1 << 18

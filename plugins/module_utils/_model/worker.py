@@ -17,7 +17,7 @@ from .._linux.held_folder_edge import HeldFolder, Refused
 from . import manifest as manifests
 from . import store_edge as store
 from .hub_edge import Hub, HubAccess
-from .hub_protocol import RemoteFile
+from .hub_protocol import MANIFEST_NAME, RemoteFile
 from .manifest import Manifest, Stat
 from .sources_edge import nowhere, opener_of, source_of
 from .transfer_edge import Opener, Transfer, TransferSettings
@@ -236,7 +236,7 @@ class Worker:
         staging = self._snapshot.staging()
         if staging.store.status(self._snapshot.name) is None:
             store.write_manifest(staging.files, manifest)
-            store.open_to_readers(staging.files, [*self._staged, manifests.MANIFEST_NAME])
+            store.open_to_readers(staging.files, [*self._staged, MANIFEST_NAME])
             staging.own.move("files", staging.store, self._snapshot.name)
             target = staging.files
         else:
@@ -244,7 +244,7 @@ class Worker:
             for path in self._staged:
                 store.place(staging.files, path, target, path)
             store.write_manifest(target, manifest)
-            store.open_to_readers(target, [*self._checked, manifests.MANIFEST_NAME])
+            store.open_to_readers(target, [*self._checked, MANIFEST_NAME])
         target.sync()
         staging.store.sync()
 

@@ -246,11 +246,11 @@ def with_retries(
     for attempt in range(1, READ_TRIES + 1):
         try:
             return read()
-        except PveTimeout as error:
+        except PveTimeout:
             left_s = end - time.monotonic()
             limits = f"no answer within {read_timeout_s:g} s while {what} (deadline of the task is {deadline_s:g} s, {left_s:.0f} s left)"
             if attempt == READ_TRIES or left_s <= 0:
-                raise PveTimeout("Proxmox API", limits, "Look at the node's load and at pvedaemon and pmxcfs") from error
+                raise PveTimeout("Proxmox API", limits, "Look at the node's load and at pvedaemon and pmxcfs") from None
             note(f"Proxmox API: {limits}; reading again, attempt {attempt + 1} of {READ_TRIES}")
             time.sleep(min(2.0 ** (attempt - 1), max(left_s, 0.0)))
     raise AssertionError("the loop ends by return or raise")

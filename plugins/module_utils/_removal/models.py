@@ -17,8 +17,8 @@ from .._core.changes import Change
 from .._core.errors import KproError
 from .._linux.mount_table import within
 from .._model import manifest as manifests
-from .._model.hub_protocol import COMMIT
-from .._model.manifest import MANIFEST_NAME, Manifest, Stat
+from .._model.hub_protocol import COMMIT, MANIFEST_NAME
+from .._model.manifest import Manifest, Stat
 
 MANY = 20
 

@@ -18,7 +18,8 @@ from .._linux import mount_table
 from .._linux.mount_table import overlap, place_of, within
 from .._linux.safe_tree_edge import Folder
 from .._model import manifest as manifests
-from .._model.manifest import MANIFEST_NAME, Manifest, Stat
+from .._model.hub_protocol import MANIFEST_NAME
+from .._model.manifest import Manifest, Stat
 from .._pve.config import read_config_file, split_tags
 from .._pve.guest_references import Reference, directory_mappings, exported_paths, included_files, references, shared_storage
 from .models import Entry, Snapshot, check_manifest, shown, sorted_out

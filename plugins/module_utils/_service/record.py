@@ -58,7 +58,8 @@ def record_from(values: t.Mapping[str, t.Any]) -> Record | None:
     """Read the values of the state file; None if there is no record in them, or a damaged one."""
     texts = {name: values.get(name) for name in ("run", "inputs", "digest", "boot_id", "before")}
     rung, owned, check = values.get("rung"), values.get("owned"), values.get("check")
-    whole = all(isinstance(text, str) for text in texts.values()) and type(rung) is int and isinstance(owned, bool) and isinstance(check, dict)
+    number = isinstance(rung, int) and not isinstance(rung, bool)
+    whole = all(isinstance(text, str) for text in texts.values()) and number and isinstance(owned, bool) and isinstance(check, dict)
     if not whole or not texts["digest"]:
         return None
     try:
@@ -66,7 +67,8 @@ def record_from(values: t.Mapping[str, t.Any]) -> Record | None:
     except (KproError, AttributeError, TypeError):
         return None
     rows = {name: tuple(_rows(values.get(name))) for name in ("lost", "ended")}
-    return Record(**t.cast("dict[str, t.Any]", {**texts, **rows}), rung=t.cast(int, rung), owned=owned, check=check or {}, identity=identity)  # type: ignore[arg-type]  # seen above
+    seen = t.cast("dict[str, t.Any]", {**texts, **rows, "rung": rung, "owned": owned, "check": check or {}})
+    return Record(**seen, identity=identity)
 
 
 def _rows(values: t.Any) -> list[dict[str, t.Any]]:

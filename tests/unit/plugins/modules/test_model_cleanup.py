@@ -16,8 +16,8 @@ from ansible.module_utils import basic
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.kpro.llm.plugins.module_utils._model import manifest as manifests
-from ansible_collections.kpro.llm.plugins.module_utils._model.hub_protocol import RemoteFile
-from ansible_collections.kpro.llm.plugins.module_utils._model.manifest import MANIFEST_NAME, Manifest, Stat
+from ansible_collections.kpro.llm.plugins.module_utils._model.hub_protocol import MANIFEST_NAME, RemoteFile
+from ansible_collections.kpro.llm.plugins.module_utils._model.manifest import Manifest, Stat
 from ansible_collections.kpro.llm.plugins.module_utils._removal import models as removal
 from ansible_collections.kpro.llm.plugins.modules import model_cleanup
 

@@ -497,7 +497,10 @@ def spoil_fifo(path: Path) -> None:
 
 
 def spoil_link(path: Path) -> None:
-    path.symlink_to("/etc/passwd")
+    """To a file of somebody else, beside the folder: never to one of this machine, as a test that fails would write there."""
+    victim = path.parent.parent / f"victim-of-{path.parent.name}"
+    victim.write_text("somebody's", encoding="ascii")
+    path.symlink_to(victim)
 
 
 def spoil_giant(path: Path) -> None:
@@ -531,7 +534,8 @@ def test_a_spoilt_file_counts_as_none_and_is_named(tmp_path: Path, spoil: t.Call
     assert len(state.faults) >= (1 if spoil is spoil_types else 3), state.faults
     state.keep_rungs({"inputs": "i", "failed": {}})
     assert ServiceState(str(tmp_path)).rungs() == {"inputs": "i", "failed": {}}
-    assert not Path("/etc/passwd").is_symlink() and stat.S_IMODE(Path("/etc/passwd").stat().st_mode) == 0o644
+    victim = tmp_path.parent / f"victim-of-{tmp_path.name}"
+    assert spoil is not spoil_link or (not victim.is_symlink() and victim.read_text(encoding="ascii") == "somebody's")
 
 
 @pytest.mark.parametrize("spoil", SPOIL)

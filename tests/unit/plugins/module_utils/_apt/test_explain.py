@@ -122,7 +122,10 @@ def test_a_login_that_another_source_asks_for_is_no_matter_of_a_subscription() -
 
 
 def test_sources_of_both_formats_are_read_and_what_is_off_is_left_out() -> None:
-    deb822 = "Types: deb\nURIs: http://a/x\n http://b/y/\nSuites: s\n\n# note\nEnabled: no\nTypes: deb\nURIs: http://off/\nSuites: s\n\nEnabled: yes\nURIs: http://c\n"
+    deb822 = (
+        "Types: deb\nURIs: http://a/x\n http://b/y/\nSuites: s\n\n"
+        "# note\nEnabled: no\nTypes: deb\nURIs: http://off/\nSuites: s\n\nEnabled: yes\nURIs: http://c\n"
+    )
     assert source_uris(deb822) == ["http://a/x", "http://b/y/", "http://c"]
     assert source_uris("# deb http://off s\ndeb [signed-by=/x arch=amd64] http://a s main\ndeb-src http://b s\n") == ["http://a", "http://b"]
 
