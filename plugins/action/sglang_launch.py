@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 from ansible.plugins.action import ActionBase
@@ -26,6 +27,8 @@ class ActionModule(ActionBase):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result = super().run(tmp, task_vars)
         _validation, given = self.validate_argument_spec(SPEC, mutually_exclusive=_EXCLUSIVE)
+        # As they reach a module: here a number is one with ansible-core's tags, whose type is another.
+        given = json.loads(json.dumps(given))
         try:
             there = needs_files(given)
             answered = {} if there else _printable(answer(given))
