@@ -51,7 +51,7 @@ def _plan(lines: t.Sequence[str], facts: Facts) -> dict[str, t.Any] | None:
     if not isinstance(config, dict) or not isinstance(args, dict) or not gpus or not version:
         return None
     logged = read(lines)
-    idle = [card_of(int(gpu["memory_mib"]), 0, str(gpu.get("name") or "").removeprefix("NVIDIA ")) for gpu in gpus]
+    idle = [card_of(int(gpu["memory_mib"]), 0, str(gpu.get("name") or "")) for gpu in gpus]
     request = Request(
         config,
         "the model's config.json",

@@ -89,7 +89,7 @@ def capabilities_of(gpus: t.Iterable[GpuRecord]) -> tuple[str, ...]:
     """Return the compute capabilities of GPUs, by what the driver says or by the type's data sheet."""
     found = []
     for gpu in gpus:
-        generation = generation_of(gpu.name.removeprefix("NVIDIA "))
+        generation = generation_of(gpu.name)
         found.append(gpu.compute_capability or (f"{generation // 10}.{generation % 10}" if generation else ""))
     return tuple(dict.fromkeys(capability for capability in found if capability))
 
@@ -163,6 +163,5 @@ def _without_plan(request: LaunchRequest, version: str, settings: _Settings, run
 
 
 def _card(gpu: GpuRecord) -> Card:
-    name = gpu.name.removeprefix("NVIDIA ")
-    idle = card_of(int(gpu.memory_mib or 0), 0, name)
-    return card_of(idle.total_mib, idle.total_mib - idle.reserve_mib if gpu.free_mib is None else gpu.free_mib, name)
+    idle = card_of(int(gpu.memory_mib or 0), 0, gpu.name)
+    return card_of(idle.total_mib, idle.total_mib - idle.reserve_mib if gpu.free_mib is None else gpu.free_mib, gpu.name)
