@@ -8,12 +8,12 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ..module_utils._core.errors import KproError
 from ..plugin_utils import _inventory_values as inventory_values
 from ..plugin_utils import _preflight as preflight
 from ..plugin_utils._on_controller import OnController
 
 _LOOKS = ("node", "container", "model", "service", "plan", "entry")
-_NUMBERS = ("tp_size", "port")
 
 
 class ActionModule(OnController):
@@ -33,12 +33,19 @@ class ActionModule(OnController):
         if looked["node"].get("unreachable"):
             errors["node"] = f"{given['wanted'].get('node', 'The node')} can't be reached: {errors['node']}"
         answers = {name: {} if name in errors and name != "service" else answer for name, answer in looked.items()}
+        launch = answers["plan"]
+        answers["plan"] = launch.get("plan", launch)
         refused = self._refused_values(variables)
         found = preflight.of_inventory(refused)
         # What follows from a value that is refused says nothing.
-        if not refused or all(str(given["wanted"][name]).isdecimal() for name in _NUMBERS):
-            wanted = preflight.Wanted(**{**given["wanted"], **{name: int(given["wanted"][name]) for name in _NUMBERS}})
-            found += preflight.findings(wanted, preflight.Observed(**answers, previous=given["previous"] or {}, errors=errors))
+        if str(given["wanted"]["port"]).isdecimal():
+            observed = preflight.Observed(**answers, previous=given["previous"] or {}, errors=errors)
+            try:
+                wanted = preflight.wanted_of(given["wanted"], observed, launch.get("tp_size"))
+            except KproError as error:
+                found += [] if "plan" in errors else [preflight.Finding("GPUs", preflight.NEEDS_YOU, error.sentence)]
+                wanted = preflight.wanted_of({**given["wanted"], "tp_size": "auto"}, observed, None)
+            found += preflight.findings(wanted, observed)
         return {"findings": [dataclasses.asdict(finding) for finding in found]}
 
     def _refused_values(self, variables: t.Mapping[str, t.Any]) -> list[str]:

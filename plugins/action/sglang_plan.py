@@ -8,14 +8,9 @@ from __future__ import annotations
 import typing as t
 
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 
 from ..module_utils._core.shown_text import printable_values
-from ..plugin_utils._on_controller import block
-
-display = Display()
-
-_COLOURS = {"OK": "bright green", "SHORT": "bright yellow", "RISK": "bright yellow", "FAIL": "bright red"}
+from ..plugin_utils._plan_table import show_table
 
 
 class ActionModule(ActionBase):
@@ -26,6 +21,5 @@ class ActionModule(ActionBase):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result = super().run(tmp, task_vars)
         result.update(printable_values(self._execute_module(module_name="kpro.llm.sglang_plan", module_args=self._task.args, task_vars=task_vars)))
-        if result.get("table"):
-            display.display(block(result["table"]), color=_COLOURS.get(result["verdict"]))
+        show_table(result)
         return result

@@ -26,7 +26,7 @@ options:
 
 EXAMPLES = r"""
 - name: Plan with what decides about memory
-  kpro.llm.sglang_plan:
+  kpro.llm.sglang_launch:
     environment: "{{ sglang_server__environment | kpro.llm.without_secrets }}"
 """
 

@@ -17,7 +17,7 @@ author: kpro (@kpro)
 options:
   wanted:
     description:
-      - What the deployment asks for, with the keys C(lane), C(driver_version), C(driver_source), C(gpus), C(tp_size), C(tp_chosen), C(port),
+      - What the deployment asks for, with the keys C(lane), C(driver_version), C(driver_source), C(gpus), C(tp_size) (a number or V(auto)), C(port),
         C(replace_driver), C(moves_from) and C(plan).
     type: dict
     required: true
@@ -38,7 +38,7 @@ options:
     type: dict
     default: {}
   plan:
-    description: Answer of M(kpro.llm.sglang_plan), or its failure.
+    description: Answer of M(kpro.llm.sglang_launch), or its failure.
     type: dict
     default: {}
   entry:

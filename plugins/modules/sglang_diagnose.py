@@ -30,7 +30,7 @@ options:
       - Facts around the log, for example C(args) (engine options), C(engine_version), C(driver), C(torch_version_cuda), C(unit) (properties of
         systemd), C(samples) (the unit over time), C(gpu_total_gib), C(model_facts), C(env), C(memory_events),
         C(xids) (as M(kpro.llm.gpu_info) returns them on the node) or C(kernel_log).
-      - With C(model_path) (or C(model_config)), C(gpu_memory_mib), C(engine_version) and C(args), the sum of a memory error is that of
+      - With C(model_path) (or C(model_config)), C(gpus) (records of those in use), C(engine_version) and C(args), the sum of a memory error is that of
         M(kpro.llm.sglang_plan), and the remedy says how far which option has to go.
       - Keys that are not known are accepted.
     type: dict

@@ -19,7 +19,9 @@ extends_documentation_fragment:
   - kpro.llm.attributes.info
 options:
   lane:
-    description: Name of the engine lane, or V(auto) for the newest that the driver can run.
+    description:
+      - Name of the engine lane, or V(auto) for the newest that the driver can run.
+      - Empty for an engine of no lane, with O(engine_version). Then no options follow from the GPUs.
     type: str
     default: auto
   driver_version:
@@ -32,36 +34,19 @@ options:
     default: ""
   gpus:
     description:
-      - GPUs of the container in its order. The engine takes the first ones.
-      - Without O(gpus[].memory_mib) of each GPU no memory is planned.
+      - GPUs of the container in its order, as RV(kpro.llm.gpu_info#module:gpus) has them. The engine takes the first ones.
+      - Used are C(uuid), C(name) (it tells what the driver keeps for itself, and GPUs that are not modelled), C(memory_mib) (memory.total of
+        nvidia-smi), C(compute_capability) (by default that of the type) and C(free_mib), what a start would find free (by default that of an idle GPU).
+      - A UUID alone is a GPU of which nothing else is known. Without the memory of each GPU none is planned.
     type: list
-    elements: dict
+    elements: raw
     default: []
-    suboptions:
-      name:
-        description: Name, as nvidia-smi prints it. It tells the generation, and what the driver keeps for itself.
-        type: str
-        default: ""
-      uuid:
-        description: UUID.
-        type: str
-        default: ""
-      memory_mib:
-        description: The MiB that nvidia-smi prints as memory.total.
-        type: int
-      free_mib:
-        description: The MiB that a start would find free. By default those of an idle card.
-        type: int
-      compute_capability:
-        description: Like V(8.6). By default that of the type.
-        type: str
-        default: ""
   gpu_type:
     description: A GPU type (V(a6000), V(rtx4090), ...) in place of O(gpus). An unknown one is an error that lists all.
     type: str
   gpu_count:
-    description: Number of GPUs of O(gpu_type).
-    type: int
+    description: Number of GPUs of O(gpu_type), or a list of them, or V(all) for O(tp_size).
+    type: raw
     default: 1
   capabilities:
     description: Compute capabilities in place of those of the GPUs.
@@ -80,7 +65,9 @@ options:
     description: The model's C(config.json).
     type: dict
   model_path:
-    description: Folder of the model on the target. Its config and the headers of its safetensors files are read.
+    description:
+      - Folder of the model on the target. Its config and the headers of its safetensors files are read if the memory is planned.
+      - Where nothing is planned, O(model_config) is enough, and the target is not asked.
     type: path
   model_profile:
     description: Repository of a model whose config the collection ships.
@@ -136,6 +123,10 @@ options:
       prefix_cache:
         description: Whether the cache of prefixes is on.
         type: bool
+  refuse:
+    description: Fail if the engine could not start with any rung. The text says what did not happen because of it, like V(nothing was changed).
+    type: str
+    default: ""
   log:
     description: Log of the start of rung O(rung), to be set beside its plan.
     type: str
@@ -151,6 +142,12 @@ options:
     description: Title of the page and of the table.
     type: str
     default: Memory plan
+  replaced:
+    description: >-
+      Options of the first release, which work in this one only, with a warning that names the new ones. C(gpu_memory_mib) has the memory of O(gpus),
+      C(attention) has C(options) and C(fallback), C(hardware) has C(options), C(environment) and C(given_up).
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -180,10 +177,10 @@ tp_size:
   type: int
   sample: 2
 gpus:
-  description: UUIDs of the GPUs that the engine uses.
+  description: The GPUs that the engine uses, with C(uuid), C(name), C(memory_mib), C(free_mib) and C(compute_capability).
   returned: always
   type: list
-  elements: str
+  elements: dict
 rungs:
   description:
     - A row for each rung with its C(name), its complete C(options) and C(environment), and C(refused), why the plan refuses it (empty if it does not).
@@ -234,102 +231,14 @@ html:
   type: str
 """
 
-import dataclasses
-import typing as t
-
 from ..module_utils._core.module import run_module
-from ..module_utils._launch.decide import decide, deviations_of
-from ..module_utils._launch.model import Launch, LaunchRequest
-from ..module_utils._launch.request_edge import launch_request
-from ..module_utils._vram.report import report
-from ..module_utils._vram.table import table
-
-
-def argument_spec() -> dict[str, t.Any]:
-    """Return the module's options."""
-    gpu = {
-        "name": {"type": "str", "default": ""},
-        "uuid": {"type": "str", "default": ""},
-        "memory_mib": {"type": "int"},
-        "free_mib": {"type": "int"},
-        "compute_capability": {"type": "str", "default": ""},
-    }
-    goal: dict[str, t.Any] = {
-        "context_tokens": {"type": "int", "no_log": False},
-        "concurrent_requests": {"type": "int"},
-        "speculation": {"type": "str", "choices": ["required", "preferred", "off"]},
-        "prefix_cache": {"type": "bool"},
-    }
-    rung = {"name": {"type": "str", "required": True}, "options": {"type": "dict", "required": True}, "goal": {"type": "dict"}}
-    return {
-        "lane": {"type": "str", "default": "auto"},
-        "driver_version": {"type": "str", "default": ""},
-        "engine_version": {"type": "str", "default": ""},
-        "gpus": {"type": "list", "elements": "dict", "options": gpu, "default": []},
-        "gpu_type": {"type": "str"},
-        "gpu_count": {"type": "int", "default": 1},
-        "capabilities": {"type": "list", "elements": "str", "default": []},
-        "toolkit": {"type": "bool", "default": True},
-        "peers_off": {"type": "str", "default": ""},
-        "model_config": {"type": "dict"},
-        "model_path": {"type": "path"},
-        "model_profile": {"type": "str"},
-        "tp_size": {"type": "str", "default": "auto"},
-        "options": {"type": "dict", "default": {}},
-        "profiles": {"type": "list", "elements": "dict", "options": rung, "default": []},
-        "environment": {"type": "dict", "default": {}},
-        "plan": {"type": "str", "choices": ["required", "off"], "default": "required"},
-        "goal": {"type": "dict", "options": goal},
-        "log": {"type": "str"},
-        "rung": {"type": "int", "default": 0},
-        "report": {"type": "bool", "default": False},
-        "title": {"type": "str", "default": "Memory plan"},
-    }
-
-
-def launch(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
-    """Return the decision. Nothing is ever changed, so check mode makes no difference."""
-    request = launch_request(params)
-    decided = decide(request)
-    result = {"changed": False, "warnings": list(decided.plan.get("notes", [])), **_values(decided)}
-    if params["log"] is not None:
-        result.update(_compared(request, decided, params["rung"], params["log"]))
-    if params["report"] and decided.plan:
-        result |= {"table": table(decided.plan, params["title"]), "html": report(decided.plan, params["title"])}
-    return result
-
-
-def _values(decided: Launch) -> dict[str, t.Any]:
-    return {
-        "lane": decided.lane,
-        "engine_version": decided.engine_version,
-        "tp_size": decided.tp_size,
-        "gpus": [gpu.uuid for gpu in decided.gpus],
-        "rungs": [
-            {**rung.foretold, "name": rung.name, "options": rung.options, "environment": rung.environment, "refused": rung.refused} for rung in decided.rungs
-        ],
-        "rung": decided.rung,
-        "environment": decided.environment,
-        "kernels": decided.kernels,
-        "given_up": list(decided.given_up),
-        "verdict": decided.verdict,
-        "plan": decided.plan,
-    }
-
-
-def _compared(request: LaunchRequest, decided: Launch, rung: int, log: str) -> dict[str, t.Any]:
-    found = deviations_of(request, decided, rung, log)
-    return {
-        "deviations": [{**dataclasses.asdict(each), "warning": each.notable} for each in found],
-        # The plan's own notes were shown before the start.
-        "warnings": [f"plan and engine differ in {each.sentence}" for each in found if each.notable],
-    }
+from ..module_utils._launch.answer_edge import SPEC, answer
 
 
 def main() -> None:
-    """Run the module."""
-    sources = ["model_config", "model_path", "model_profile"]
-    run_module(launch, argument_spec(), mutually_exclusive=[sources, ["gpus", "gpu_type"], ["goal", "profiles"]])
+    """Run the module. Nothing is ever changed, so check mode makes no difference."""
+    sources = [["model_path", "model_profile"], ["model_config", "model_profile"]]
+    run_module(lambda params, _check_mode: answer(params), SPEC, mutually_exclusive=[*sources, ["gpus", "gpu_type"], ["goal", "profiles"]])
 
 
 if __name__ == "__main__":

@@ -48,26 +48,23 @@ options:
         reason that it cures. Needed for O(state=started).
       - A rung that failed is remembered and not tried again while nothing of what it is started with changes. If all are known to fail and the last
         good configuration runs, it stays.
+      - C(name) is for the report, and C(refused) is why the memory plan refuses the rung, which is then passed over (empty if it does not).
+      - Each has C(options), which are put into O(config_text), as RV(kpro.llm.sglang_launch#module:rungs) has them; or C(config_text), the whole text of
+        the engine's YAML configuration, with C(args), the options in it for the diagnosis and the result.
     type: list
     elements: dict
     default: []
-    suboptions:
-      name:
-        description: Name for the report.
-        type: str
-        default: default
-      config_text:
-        description: Text of the engine's YAML configuration.
-        type: str
-        required: true
-      args:
-        description: The engine's options in it by long name, for the diagnosis and the result.
-        type: dict
-        default: {}
-      refused:
-        description: Why the memory plan refuses the rung; it is passed over. Empty if it does not.
-        type: str
-        default: ""
+  config_text:
+    description:
+      - Text of the engine's YAML configuration for O(rungs) with C(options). Each rung's options stand in place of the line V(@KPRO_OPTIONS@), sorted,
+        one a line. Null values are left out.
+      - Options that were renamed between releases get the name that O(engine_version) knows. An unknown one is an error that names the nearest known one.
+    type: str
+    default: ""
+  tp_size:
+    description: Number of GPUs, which O(config_text) names itself, for the diagnosis. V(0) if it is not known.
+    type: int
+    default: 0
   retry:
     description: Forget which rungs failed, and begin with the first one.
     type: bool
@@ -171,9 +168,11 @@ EXAMPLES = r"""
     unit_text: "{{ lookup('ansible.builtin.template', 'kpro-sglang.service.j2') }}"
     rungs:
       - name: long
-        config_text: "{{ lookup('ansible.builtin.template', 'long.yaml.j2') }}"
+        options: {context_length: 65536}
       - name: short
-        config_text: "{{ lookup('ansible.builtin.template', 'short.yaml.j2') }}"
+        options: {context_length: 16384}
+    config_text: "{{ lookup('ansible.builtin.template', 'sglang.yaml.j2') }}"
+    engine_version: 0.5.23
     environment_text: "{{ lookup('ansible.builtin.template', 'sglang.env.j2') }}"
     gate_text: "{{ lookup('ansible.builtin.template', 'gate.py.j2') }}"
     launcher_text: "{{ lookup('ansible.builtin.file', 'launch.py') }}"
@@ -305,6 +304,7 @@ import typing as t
 
 from ..module_utils._core.errors import KproError
 from ..module_utils._core.module import run_module
+from ..module_utils._engine.options import service_rungs
 from ..module_utils._ready.chat import QUESTION_SPEC
 from ..module_utils._ready.walk import LEVELS
 from ..module_utils._service.files import PATH_SPEC
@@ -312,17 +312,13 @@ from ..module_utils._start.converge import LadderRun, with_what_runs
 from ..module_utils._start.watch_edge import WAIT_SPEC
 
 _TEXT = {"type": "str"}
-_RUNG: dict[str, t.Any] = {
-    "name": {"type": "str", "default": "default"},
-    "config_text": {"type": "str", "required": True},
-    "args": {"type": "dict", "default": {}},
-    "refused": {"type": "str", "default": ""},
-}
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "unit": {"type": "str", "default": "kpro-sglang.service"},
     "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
     "unit_text": _TEXT,
-    "rungs": {"type": "list", "elements": "dict", "default": [], "options": _RUNG},
+    "rungs": {"type": "list", "elements": "dict", "default": []},
+    "config_text": {"type": "str", "default": ""},
+    "tp_size": {"type": "int", "default": 0},
     "retry": {"type": "bool", "default": False},
     "environment_text": {"type": "str", "default": "", "no_log": True},
     "gate_text": _TEXT,
@@ -356,7 +352,8 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
     if params["state"] == "started" and not params["rungs"]:
         raise KproError("kpro.llm.sglang_service", "state=started needs rungs", "Give at least one configuration")
     try:
-        run = LadderRun(params)
+        rungs = [] if params["state"] == "stopped" else service_rungs(params["rungs"], params["config_text"], params["engine_version"], params["tp_size"])
+        run = LadderRun({**params, "rungs": rungs})
         if params["state"] == "stopped":
             return run.stop(check_mode)
         return run.foretell() if check_mode else run.call()

@@ -10,8 +10,8 @@ import typing as t
 Values = t.Mapping[str, t.Any]
 
 
-def cards_without(seen: Values, vmid: int, uuids: t.Collection[str]) -> list[dict[str, t.Any]]:
-    """Return a container's GPUs as ``sglang_plan`` takes them, with what its own processes hold counted as free.
+def cards_after_stop(seen: Values, vmid: int, uuids: t.Collection[str]) -> list[dict[str, t.Any]]:
+    """Return a container's GPUs as ``sglang_launch`` takes them, each with ``free_mib``, where what the container's processes hold counts as free.
 
     :param seen: answer of ``gpu_info`` on the node.
     :param vmid: the container, whose engine ends before another one starts.
@@ -22,11 +22,13 @@ def cards_without(seen: Values, vmid: int, uuids: t.Collection[str]) -> list[dic
         if process.get("container") == vmid:
             own_mib[process["gpu_uuid"]] = own_mib.get(process["gpu_uuid"], 0) + int(process.get("used_mib") or 0)
     return [
-        {
-            "name": str(gpu.get("name") or "").removeprefix("NVIDIA "),
-            "total_mib": gpu["memory_mib"],
-            "free_mib": min(gpu["memory_mib"], gpu["memory_free_mib"] + own_mib.get(gpu["uuid"], 0)),
-        }
+        {**gpu, "free_mib": _free_mib(gpu, own_mib.get(gpu["uuid"], 0))}
         for gpu in seen.get("gpus") or []
-        if gpu.get("memory_mib") and gpu.get("memory_free_mib") is not None and (not uuids or gpu.get("uuid") in uuids)
+        if gpu.get("uuid") and (not uuids or gpu["uuid"] in uuids)
     ]
+
+
+def _free_mib(gpu: Values, own_mib: int) -> int | None:
+    """None where the driver does not tell the memory."""
+    total, free = gpu.get("memory_mib"), gpu.get("memory_free_mib")
+    return None if total is None or free is None else min(total, free + own_mib)

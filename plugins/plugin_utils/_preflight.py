@@ -11,7 +11,7 @@ import typing as t
 
 from ..module_utils._core.errors import KproError
 from ..module_utils._engine import lanes
-from ..module_utils._engine.tensor_parallel import DIVIDED, heads, wanted_count
+from ..module_utils._engine.tensor_parallel import AUTO, DIVIDED, heads, tp_size, wanted_count
 from ..module_utils._pve.gpus import BUS_ID, bus_address
 
 OK, NOTE, WILL_FIX, NEEDS_YOU = "OK", "note", "will fix", "needs you"
@@ -46,7 +46,7 @@ class Observed:
     :param container: answer of ``lxc_container`` in check mode.
     :param model: answer of ``hf_model`` with ``only: config``.
     :param service: answer of ``sglang_info``, if the container runs.
-    :param plan: answer of ``sglang_plan``, if it could be made.
+    :param plan: the plan of ``sglang_launch``, if it could be made.
     :param previous: answers of ``lxc_container_info`` by previous node.
     :param entry: answer of ``pct_entry``, where the container does not run yet and the node's login is not root.
     """
@@ -83,6 +83,19 @@ class Wanted:
     tp_chosen: bool = False
     plan: bool = False
     node: str = ""
+
+
+def wanted_of(values: Values, seen: Observed, decided: int | None) -> Wanted:
+    """Return what the deployment asks for, with the number of GPUs that the engine uses.
+
+    :param values: plain values, ``tp_size`` as it is asked for.
+    :param decided: over how many GPUs the model is divided, if that was decided already; it is not while the node has no driver.
+    :raises KproError: if ``tp_size`` is no number of GPUs.
+    """
+    asked, there = values.get("tp_size", AUTO), max(len(seen.node.get("gpus") or []), len(seen.node.get("pci") or []))
+    count, config = wanted_count(values["gpus"], there), seen.model.get("config") or {}
+    size = decided or tp_size(asked, count, config, on_cpu=values["lane"] == lanes.CPU)
+    return Wanted(**{**values, "tp_size": size, "tp_chosen": asked == AUTO, "port": int(values["port"])})
 
 
 def findings(wanted: Wanted, seen: Observed) -> list[Finding]:
@@ -193,7 +206,7 @@ def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
     elif count > there:
         rows.append(Finding("GPUs", NEEDS_YOU, f"{count} are asked for (gpu_container__gpus) and the node has {there}"))
     rows += _named_before_the_driver(named, node)
-    if wanted.tp_chosen and wanted.lane != "cpu" and wanted.tp_size < count <= there:
+    if wanted.tp_chosen and wanted.lane != lanes.CPU and wanted.tp_size < count <= there:
         rows.append(Finding("GPUs", NOTE, f"{count - wanted.tp_size} of {count} stay idle: {wanted.tp_size} is what divides the model's heads"))
     elif count and wanted.tp_size != count and not wanted.tp_chosen:
         rows.append(
@@ -213,7 +226,7 @@ def _gpus(wanted: Wanted, node: Values) -> list[Finding]:
 
 def _peers(wanted: Wanted, node: Values) -> list[Finding]:
     """Say what the GPUs' ways to each other let expect; the verdict is a copy that is compared, made in the container."""
-    if wanted.tp_size < 2 or wanted.lane == "cpu":
+    if wanted.tp_size < 2 or wanted.lane == lanes.CPU:
         return []
     ways = sorted({str(each.get("level")) for each in node.get("topology") or []})
     if not ways:
@@ -326,11 +339,13 @@ def _not_looked_at(subject: str, seen: Observed) -> list[Finding]:
 
 def _plan(wanted: Wanted, seen: Observed) -> list[Finding]:
     if problem := seen.errors.get("plan"):
-        return [Finding("memory", NEEDS_YOU, f"{problem.rstrip('.')}. Change that, or deploy without a plan (sglang_server__plan: off)")]
+        gpus = seen.container.get("gpus")
+        if gpus and len(gpus) < wanted.tp_size and not wanted.tp_chosen:
+            return []  # the row of the GPUs says it
+        way = ", or deploy without a plan (sglang_server__plan: off)" if wanted.plan and wanted.lane != lanes.CPU else ""
+        return [Finding("memory", NEEDS_YOU, f"{problem.rstrip('.')}. Change that{way}")]
     if not seen.plan:
-        cards = [gpu for gpu in seen.node.get("gpus") or [] if gpu.get("memory_mib")]
-        could = wanted.plan and wanted.lane != "cpu" and seen.model.get("config") and len(cards) >= wanted.tp_size
-        return _not_looked_at("memory", seen) if could else []
+        return _without_plan(wanted, seen)
     if seen.plan.get("verdict") == "FAIL":
         cause = (seen.plan.get("cause") or {}).get("message", "the engine would not start")
         return [Finding("memory", NEEDS_YOU, f"{cause}. {_advice(seen.plan.get('advice') or [])}")]
@@ -340,6 +355,17 @@ def _plan(wanted: Wanted, seen: Observed) -> list[Finding]:
     passed = [Finding("memory", NOTE, f"Rung '{row['name']}' is passed over: {row['passed_over']}") for row in rungs[:chosen]]
     name = f"rung '{rungs[chosen]['name']}': " if len(rungs) > 1 else ""
     return [*passed, Finding("memory", OK if verdict == "OK" else NOTE, f"{verdict}: {name}{_prediction(seen.plan)}")]
+
+
+def _without_plan(wanted: Wanted, seen: Observed) -> list[Finding]:
+    """Say why there is no plan where one is wanted; without a container's GPUs their own rows do."""
+    gpus = seen.container.get("gpus", seen.node.get("gpus")) or []
+    if not wanted.plan or wanted.lane == lanes.CPU or not seen.model.get("config") or len(gpus) < wanted.tp_size or "container" in seen.errors:
+        return []
+    silent = [str(gpu.get("name") or gpu.get("uuid")) for gpu in gpus if not gpu.get("memory_mib")]
+    if silent:
+        return [Finding("memory", NOTE, f"It is not planned: the driver does not tell the memory of {', '.join(dict.fromkeys(silent))}")]
+    return _not_looked_at("memory", seen)
 
 
 def _advice(advice: t.Sequence[Values]) -> str:

@@ -98,7 +98,9 @@ def test_nobody_becomes_root_on_the_controller() -> None:
     """ansible_become for all hosts counts for localhost, too, with the node's password."""
     for path in FILES:
         for task in tasks_of(loaded(path)):
-            modules = {"kpro.llm.sglang_plan", "kpro.llm.sglang_probe", "ansible.builtin.copy", "ansible.builtin.lineinfile"} & set(task)
+            modules = {"kpro.llm.sglang_plan", "kpro.llm.sglang_launch", "kpro.llm.sglang_probe", "ansible.builtin.copy", "ansible.builtin.lineinfile"} & set(
+                task
+            )
             on_controller = "localhost" in str(task.get("delegate_to", "")) or "probe_from" in str(task.get("delegate_to", ""))
             if modules and on_controller:
                 assert "ansible_become" in task.get("vars", {}), f"{path.name}: {task['name']}"

@@ -91,7 +91,13 @@ def _plan_elsewhere(declared: Declared, facts: Facts) -> LxcPlan:
         )
     sentence = f"Container {declared.vmid} lives on {other.node}, the play says {facts.node}; nothing was done there"
     advice = f"{sentence}. Name {other.node} as its node, or migrate it first ('pct migrate {declared.vmid} {facts.node} --restart' there)"
-    return LxcPlan(notes=(advice, *(f"In the way of a migration: {obstacle}" for obstacle in other.obstacles)))
+    obstacles = list(other.obstacles)
+    gpus = None
+    try:
+        gpus = checks.choose_gpus(declared, facts) if declared.state != "absent" else None
+    except KproError as error:
+        obstacles.append(error.sentence)
+    return LxcPlan(notes=(advice, *(f"In the way of a migration: {obstacle}" for obstacle in obstacles)), gpus=gpus)
 
 
 def _plan_new(declared: Declared, facts: Facts) -> LxcPlan:

@@ -12,7 +12,7 @@ from .._core.errors import KproError
 from .._vram.cards import card_of
 from .._vram.compare import read
 from .._vram.request import Request, planned
-from .case import Diagnosis
+from .case import Diagnosis, gpus_of
 
 Facts = t.Mapping[str, t.Any]
 
@@ -24,7 +24,7 @@ _POOL_CLASSES = {"state_copies": "hybrid_state_pool_too_large", "state_slots": "
 def with_plan(finding: Diagnosis, lines: t.Sequence[str], facts: Facts) -> Diagnosis:
     """Return the finding with the plan's sum in its cause and computed changes in its remedy; as it was if nothing can be planned.
 
-    :param facts: ``model_config`` (the parsed config.json), ``gpu_memory_mib`` (of the GPUs in use), ``engine_version``, ``args``, ``environment``.
+    :param facts: ``model_config`` (the parsed config.json), ``gpus`` (records of those in use), ``engine_version``, ``args``, ``environment``.
     """
     plan = _plan(lines, facts)
     if plan is None:
@@ -46,16 +46,17 @@ def with_plan(finding: Diagnosis, lines: t.Sequence[str], facts: Facts) -> Diagn
 
 
 def _plan(lines: t.Sequence[str], facts: Facts) -> dict[str, t.Any] | None:
-    config, cards, args, version = (facts.get(name) for name in ("model_config", "gpu_memory_mib", "args", "engine_version"))
-    if not isinstance(config, dict) or not isinstance(args, dict) or not cards or not version:
+    config, args, version = (facts.get(name) for name in ("model_config", "args", "engine_version"))
+    gpus = gpus_of(facts)
+    if not isinstance(config, dict) or not isinstance(args, dict) or not gpus or not version:
         return None
     logged = read(lines)
-    idle = [card_of(int(mib), 0, "") for mib in t.cast("list[t.Any]", cards)]
+    idle = [card_of(int(gpu["memory_mib"]), 0, str(gpu.get("name") or "")) for gpu in gpus]
     request = Request(
         config,
         "the model's config.json",
         [],
-        tuple(card_of(card.total_mib, card.total_mib - card.reserve_mib, "") for card in idle),
+        tuple(card_of(card.total_mib, card.total_mib - card.reserve_mib, card.name) for card in idle),
         str(version),
         args,
         facts.get("environment") or {},

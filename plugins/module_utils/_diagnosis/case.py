@@ -133,6 +133,18 @@ def _without_prefix(line: str) -> str:
     return re.sub(r"^\[[^\]]*\]\s*", "", line).strip()
 
 
+def gpus_of(facts: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
+    """Return the records of the GPUs in use, each with its ``memory_mib``; empty if the facts do not tell the memory of all.
+
+    :param facts: ``gpus`` has the records; ``gpu_memory_mib`` is known of old, without names.
+    """
+    rows = facts.get("gpus")
+    if not rows:
+        rows = [{"memory_mib": mib} for mib in facts.get("gpu_memory_mib") or []]
+    known = [row for row in rows if isinstance(row, dict) and str(row.get("memory_mib")).isdecimal()] if isinstance(rows, list) else []
+    return known if isinstance(rows, list) and len(known) == len(rows) else []
+
+
 def gib(value: float) -> str:
     """Return a size for a person."""
     return f"{value:.1f} GiB"

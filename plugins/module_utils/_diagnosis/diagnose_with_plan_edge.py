@@ -10,7 +10,7 @@ import os
 import typing as t
 
 from .._linux.held_folder_edge import read_bounded
-from .case import Diagnosis
+from .case import Diagnosis, gpus_of
 from .diagnose import diagnose
 
 # What the plan models; an error of another kind has nothing to gain from it.
@@ -21,7 +21,7 @@ def explain(lines: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Diagnosis
     """Return the cause of a failed start, with the plan's sum and computed changes if the context names model, GPUs, version and options."""
     finding = diagnose(lines, context)
     on_cpu = (context.get("args") or {}).get("device") == "cpu"
-    if finding.class_ not in _PLANNED or not context.get("gpu_memory_mib") or on_cpu:
+    if finding.class_ not in _PLANNED or not gpus_of(context) or on_cpu:
         return finding
     # Only here, because the planner is large and most calls have no use for it.
     from .against_plan import with_plan

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .case import Case, Diagnosis, gib
+from .case import Case, Diagnosis, gib, gpus_of
 
 # Below it graphs and activations run out of memory sooner or later (public logs: 1.35 GiB died under load).
 _LITTLE_GIB = 1.5
@@ -50,9 +50,8 @@ def occupied(case: Case) -> Diagnosis | None:
 
 
 def _card_gib(case: Case) -> float | None:
-    cards = case.get("gpu_memory_mib")
-    if isinstance(cards, list) and cards:
-        return min(float(mib) for mib in cards) / 1024
+    if gpus := gpus_of(case.context):
+        return min(float(gpu["memory_mib"]) for gpu in gpus) / 1024
     return case.number("gpu_total_gib")
 
 

@@ -14,6 +14,9 @@ import typing as t
 
 from .._core.errors import KproError
 
+# The lane that uses no GPU.
+CPU = "cpu"
+
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
@@ -90,7 +93,7 @@ LANES: t.Mapping[str, Lane] = {
             footprint=Footprint(download_mib=5006, installed_mib=11_500, files=165_000),
         ),
         Lane(
-            name="cpu",
+            name=CPU,
             engine_version="0.5.23",
             torch_version="2.13.0",
             cuda="",

@@ -88,25 +88,26 @@ def rung_texts(text: str, profiles: t.Sequence[t.Mapping[str, t.Any]], options: 
     return texts
 
 
-def service_rungs(
-    text: str, profiles: t.Sequence[t.Mapping[str, t.Any]], options: t.Mapping[str, t.Any], version: str, fixed: t.Mapping[str, t.Any] | None = None
-) -> list[dict[str, t.Any]]:
-    """Return the rungs as the service takes them: name, text of the config file, options for the diagnosis, and why the plan refuses it.
+def service_rungs(rungs: t.Sequence[t.Mapping[str, t.Any]], template: str, version: str, tp_size: int) -> list[dict[str, t.Any]]:
+    """Return each rung with its name, the text of its config file, its options for the diagnosis, and why the plan refuses it.
 
-    :param fixed: options that the config file names by itself, such as ``tp_size``.
-    :raises KproError: as :func:`rung_texts`.
+    :param rungs: each with ``config_text``, or with ``options`` that are put into the template.
+    :param tp_size: named by the template itself, and so only told to the diagnosis; 0 if it is not known.
+    :raises KproError: as :func:`rung_texts`, and for a rung with neither.
     """
-    profiles = profiles or [{"name": "default", "options": {}}]
-    texts = rung_texts(text, profiles, options, version)
-    return [
-        {
-            "name": str(profile.get("name") or "default"),
-            "config_text": rendered,
-            "args": {**options, **profile["options"], **(fixed or {})},
-            "refused": str(profile.get("passed_over") or ""),
-        }
-        for profile, rendered in zip(profiles, texts, strict=True)
-    ]
+    return [_service_rung(rung, template, version, {"tp_size": tp_size} if tp_size else {}) for rung in rungs]
+
+
+def _service_rung(rung: t.Mapping[str, t.Any], template: str, version: str, told: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    name, text, args = str(rung.get("name") or "default"), rung.get("config_text"), rung.get("args") or {}
+    if text is None:
+        if not template:
+            raise KproError(f"rung {name}", "it has no config_text", "Give it one, or options and the module's config_text")
+        text = rung_texts(template, [rung], {}, version)[0]
+        args = {**rung["options"], **told}
+    if not isinstance(text, str) or not isinstance(args, dict):
+        raise KproError(f"rung {name}", "config_text is no text, or args has no keys", "Correct it")
+    return {"name": name, "config_text": text, "args": args, "refused": str(rung.get("refused") or "")}
 
 
 def _name_in(given: str, known: frozenset[str] | None, version: str) -> str:

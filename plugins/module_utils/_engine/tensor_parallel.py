@@ -52,7 +52,7 @@ def heads(config: t.Mapping[str, t.Any], key: str) -> int:
     """Return a count of a model's config, 0 if it has none there, or no number."""
     text = config.get("text_config")
     found = (text if isinstance(text, dict) and text else config).get(key)
-    return found if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= MOST_HEADS else 0
+    return int(found) if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= MOST_HEADS else 0
 
 
 def _divides(number: int, config: t.Mapping[str, t.Any]) -> bool:

@@ -10,18 +10,16 @@ import typing as t
 
 from .._core.errors import KproError
 from .._engine.gpu_settings import attention_for, hardware_for
-from .._engine.lanes import Lane, choose_lane
+from .._engine.lanes import CPU, Footprint, Lane, choose_lane
 from .._engine.options import merged_options
 from .._engine.tensor_parallel import tp_size
-from .._vram.cards import Card, card_of, generation_of
+from .._service.ladder import ATTENTION_RUNG
+from .._vram.cards import Card, card_of, check_kind, generation_of
 from .._vram.compare import Deviation, deviations, read
 from .._vram.ladder import goal_as_rung, planned_ladder
 from .._vram.request import Request, planned
 from .model import GpuRecord, Launch, LaunchRequest, Rung, Values
 
-CPU = "cpu"
-# The last rung is for kernels that can't be compiled or don't run on these GPUs.
-OTHER_KERNELS = "other attention kernels"
 ONLY_RUNG = "default"
 
 # What a lane needs whatever the model. On a CPU the pools are small (it is for trying things out), and an idle scheduler would burn a core
@@ -56,13 +54,16 @@ def decide(request: LaunchRequest) -> Launch:
 
     :raises KproError: for options that the engine does not know, GPUs or a model that can't be, and what is not modelled.
     """
-    lane = choose_lane(request.lane, request.driver_version)
+    lane = _lane(request)
     version = request.engine_version or lane.engine_version
     size = tp_size(request.tp_size, len(request.gpus), request.model.config, on_cpu=lane.name == CPU)
     used, idle = (request.gpus[:size], request.gpus[size:]) if lane.name != CPU else ((), ())
     settings = _settings(request, lane, used)
     rungs = _ladder(request, settings)
-    if _is_planned(request, lane):
+    if request.plan:
+        # By the name alone: the driver may tell no memory of such a GPU.
+        check_kind(_card(gpu) for gpu in used)
+    if is_planned(request, lane.name) and request.model.config:
         found, row, plan = _with_plan(request, version, size, settings, rungs)
     else:
         found, row, plan = _without_plan(request, version, settings, rungs), 0, {}
@@ -70,15 +71,25 @@ def decide(request: LaunchRequest) -> Launch:
     return Launch(lane.name, version, size, used, idle, settings.kernels if used else "", found, row, settings.given_up + waits, plan)
 
 
-def _is_planned(request: LaunchRequest, lane: Lane) -> bool:
-    return request.plan and lane.name != CPU and bool(request.gpus) and all(gpu.memory_mib for gpu in request.gpus) and bool(request.model.config)
+def is_planned(request: LaunchRequest, lane: str) -> bool:
+    """Tell whether the memory is planned, if the model is known: for GPUs whose memory is known, on a lane that uses them."""
+    return request.plan and lane != CPU and bool(request.gpus) and all(gpu.memory_mib for gpu in request.gpus)
+
+
+def _lane(request: LaunchRequest) -> Lane:
+    if request.lane:
+        return choose_lane(request.lane, request.driver_version)
+    if not request.engine_version:
+        raise KproError("option lane", "neither a lane nor engine_version is given", "Give one of them", field="lane")
+    # Nothing follows from an engine of unknown origin.
+    return Lane("", request.engine_version, "", "", 0, (), (), (), "", Footprint(0, 0, 0))
 
 
 def capabilities_of(gpus: t.Iterable[GpuRecord]) -> tuple[str, ...]:
     """Return the compute capabilities of GPUs, by what the driver says or by the type's data sheet."""
     found = []
     for gpu in gpus:
-        generation = generation_of(gpu.name.removeprefix("NVIDIA "))
+        generation = generation_of(gpu.name)
         found.append(gpu.compute_capability or (f"{generation // 10}.{generation % 10}" if generation else ""))
     return tuple(dict.fromkeys(capability for capability in found if capability))
 
@@ -87,11 +98,10 @@ def _settings(request: LaunchRequest, lane: Lane, used: t.Sequence[GpuRecord]) -
     capabilities = request.capabilities or capabilities_of(used)
     hardware = hardware_for(lane, capabilities, request.driver_version, toolkit=request.toolkit, peers_off=request.peers_off)
     attention = attention_for(lane, capabilities, request.toolkit)
-    # A search is free in what follows from the GPUs, too, unless it is told.
     return _Settings(
         {"enable_metrics": True, **_LANE_OPTIONS.get(lane.name, {}), **hardware.options, **attention.options, **request.options},
         {**_LANE_ENVIRONMENT.get(lane.name, {}), **hardware.environment, **request.environment},
-        hardware.kernels,
+        hardware.kernels if lane.name else "",
         hardware.given_up,
         # Who has chosen a backend gets no other.
         {} if "attention_backend" in request.options else attention.fallback,
@@ -100,9 +110,10 @@ def _settings(request: LaunchRequest, lane: Lane, used: t.Sequence[GpuRecord]) -
 
 def _ladder(request: LaunchRequest, settings: _Settings) -> list[Values]:
     rungs = [dict(profile) for profile in request.profiles] or [{"name": ONLY_RUNG, "options": {}}]
+    # The last rung is for kernels that can't be compiled or don't run on these GPUs.
     if settings.fallback:
         last = rungs[-1]
-        rungs.append({**last, "name": OTHER_KERNELS, "options": {**(last.get("options") or {}), **settings.fallback}})
+        rungs.append({**last, "name": ATTENTION_RUNG, "options": {**(last.get("options") or {}), **settings.fallback}})
     return rungs
 
 
@@ -119,7 +130,7 @@ def _with_plan(request: LaunchRequest, version: str, size: int, settings: _Setti
 
 def _request(request: LaunchRequest, version: str, args: t.Mapping[str, t.Any], environment: t.Mapping[str, t.Any]) -> Request:
     model = request.model
-    return Request(model.config, model.where, model.entries, tuple(_card(gpu) for gpu in request.gpus), version, args, environment)
+    return Request(model.config, model.where, model.entries, tuple(_card(gpu) for gpu in request.gpus), version, args, environment, notes=model.notes)
 
 
 def deviations_of(request: LaunchRequest, launch: Launch, rung: int, log: str) -> list[Deviation]:
@@ -152,6 +163,5 @@ def _without_plan(request: LaunchRequest, version: str, settings: _Settings, run
 
 
 def _card(gpu: GpuRecord) -> Card:
-    name = gpu.name.removeprefix("NVIDIA ")
-    idle = card_of(int(gpu.memory_mib or 0), 0, name)
-    return card_of(idle.total_mib, idle.total_mib - idle.reserve_mib if gpu.free_mib is None else gpu.free_mib, name)
+    idle = card_of(int(gpu.memory_mib or 0), 0, gpu.name)
+    return card_of(idle.total_mib, idle.total_mib - idle.reserve_mib if gpu.free_mib is None else gpu.free_mib, gpu.name)

@@ -36,18 +36,20 @@ class ModelFacts:
     :param config: its config.json; empty if it could not be read.
     :param where: what to call the config in an error.
     :param entries: tensors by the safetensors headers; empty if only the config is known.
+    :param notes: what a person should hear of these files.
     """
 
     config: t.Mapping[str, t.Any]
     where: str = "config.json"
     entries: t.Sequence[Entry] = ()
+    notes: t.Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class LaunchRequest:
     """Everything that decides with what the engine is started.
 
-    :param lane: name of a lane, or ``auto``: the newest that the driver can run.
+    :param lane: name of a lane, or ``auto``: the newest that the driver can run. Empty: an engine of no lane; then nothing follows from the GPUs.
     :param gpus: of the container, in its order; the engine takes the first ones.
     :param driver_version: of the node; empty if it has none.
     :param engine_version: installed; empty: that of the lane.
@@ -121,6 +123,17 @@ class Launch:
     def verdict(self) -> str:
         """The plan's verdict: OK, SHORT, RISK or FAIL; empty if none was made."""
         return str(self.plan.get("verdict", ""))
+
+    @property
+    def cause(self) -> str:
+        """Why the engine could not start with any rung; empty if it could, or if nothing was planned."""
+        return str(self.plan["cause"].get("message") or "see the plan") if self.verdict == "FAIL" else ""
+
+    @property
+    def help(self) -> str:
+        """The first change that makes it start."""
+        first = next(iter(self.plan.get("advice") or []), None)
+        return f"set {first['option']} to {first['to']}" if first else "no single change"
 
     @property
     def environment(self) -> dict[str, str]:

@@ -10,14 +10,12 @@ from pathlib import Path
 
 import yaml
 
-from ansible_collections.kpro.llm.plugins.filter.sglang_attention import sglang_attention
 from ansible_collections.kpro.llm.plugins.filter.sglang_environment import sglang_environment
 from ansible_collections.kpro.llm.plugins.filter.sglang_lane import sglang_lane
 from ansible_collections.kpro.llm.plugins.module_utils._engine.gpu_settings import FLASH_ATTN_VERSION
 from ansible_collections.kpro.llm.plugins.module_utils._engine.lanes import LANES
 from ansible_collections.kpro.llm.plugins.module_utils._environment.ensure import ARGUMENTS
 from ansible_collections.kpro.llm.plugins.module_utils._environment.source_package import SourcePackage
-from ansible_collections.kpro.llm.plugins.module_utils._service.ladder import ATTENTION_RUNG
 
 ROLE = Path(__file__).resolve().parents[3] / "roles/sglang_runtime"
 DEFAULTS = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
@@ -73,13 +71,3 @@ def test_the_classic_flash_attn_is_what_the_module_asks_for_and_its_lock_file_pi
     assert package.wheel_folder == f"/srv/wheels/flash-attn-{FLASH_ATTN_VERSION}+torch2.14.1-CUDA13.0-Python3.11-sm80"
     own, tools = package.split_lock()
     assert own.startswith(f"flash-attn=={FLASH_ATTN_VERSION} ") and all(tool in tools for tool in ("ninja==", "setuptools==", "wheel=="))
-
-
-def test_attention_of_the_first_target_is_written_down() -> None:
-    found = sglang_attention("cu13", ["8.6"])
-    assert found == {"options": {"attention_backend": "flashinfer"}, "fallback": {"attention_backend": "triton", "sampling_backend": "pytorch"}}
-    assert sglang_attention("cpu", []) == {"options": {}, "fallback": {}}
-
-
-def test_the_last_rung_has_the_name_by_which_the_ladder_knows_it() -> None:
-    assert f"'name': '{ATTENTION_RUNG}'" in (ROLE.parent / "sglang_server/vars/main.yml").read_text()

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.kpro.llm.plugins.plugin_utils._own_memory import cards_without
+from ansible_collections.kpro.llm.plugins.plugin_utils._own_memory import cards_after_stop
 
 SEEN = {
     "gpus": [
@@ -22,13 +22,13 @@ SEEN = {
 
 
 def test_our_own_engine_holds_nothing_that_a_new_start_would_miss() -> None:
-    assert [(card["total_mib"], card["free_mib"]) for card in cards_without(SEEN, 129, [])] == [(49140, 48600), (49140, 46000)]
+    assert [(card["memory_mib"], card["free_mib"]) for card in cards_after_stop(SEEN, 129, [])] == [(49140, 48600), (49140, 46000), (None, None)]
 
 
 def test_another_containers_memory_stays_taken() -> None:
-    assert [card["free_mib"] for card in cards_without(SEEN, 130, ["GPU-a"])] == [6000]
+    assert [card["free_mib"] for card in cards_after_stop(SEEN, 130, ["GPU-a"])] == [6000]
 
 
 def test_no_more_is_free_than_there_is() -> None:
     seen = {**SEEN, "processes": [{"gpu_uuid": "GPU-a", "used_mib": 49140, "container": 129}]}
-    assert cards_without(seen, 129, ["GPU-a"]) == [{"name": "RTX A6000", "total_mib": 49140, "free_mib": 49140}]
+    assert cards_after_stop(seen, 129, ["GPU-a"]) == [{**SEEN["gpus"][0], "free_mib": 49140}]

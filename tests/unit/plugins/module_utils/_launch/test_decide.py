@@ -13,8 +13,9 @@ import yaml
 from plan_world import CONFIGS
 
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._launch.decide import OTHER_KERNELS, decide, deviations_of
+from ansible_collections.kpro.llm.plugins.module_utils._launch.decide import decide, deviations_of
 from ansible_collections.kpro.llm.plugins.module_utils._launch.model import GpuRecord, LaunchRequest, ModelFacts
+from ansible_collections.kpro.llm.plugins.module_utils._service.ladder import ATTENTION_RUNG
 from ansible_collections.kpro.llm.plugins.module_utils._vram.cards import PROFILES
 
 A6000 = GpuRecord("NVIDIA RTX A6000", 49140, "GPU-a")
@@ -42,13 +43,13 @@ def test_what_the_user_says_wins_over_what_follows_from_the_gpus() -> None:
     assert decide(PAIR).rungs[0].options["attention_backend"] == "flashinfer"
     launch = decide(with_(options={"attention_backend": "triton", "enable_metrics": False}))
     assert launch.rungs[0].options["attention_backend"] == "triton" and launch.rungs[0].options["enable_metrics"] is False
-    assert OTHER_KERNELS not in [rung.name for rung in launch.rungs]
+    assert ATTENTION_RUNG not in [rung.name for rung in launch.rungs]
 
 
 def test_the_last_rung_has_other_kernels() -> None:
     profiles = [{"name": "one", "options": {"max_running_requests": 8}}, {"name": "two", "options": {"max_running_requests": 2}}]
     rungs = decide(with_(profiles=profiles)).rungs
-    assert [rung.name for rung in rungs] == ["one", "two", OTHER_KERNELS]
+    assert [rung.name for rung in rungs] == ["one", "two", ATTENTION_RUNG]
     assert (rungs[2].options["attention_backend"], rungs[2].options["max_running_requests"]) == ("triton", 2)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._own_memory import cards_without
+from ..plugin_utils._own_memory import cards_after_stop
 
 DOCUMENTATION = r"""
-name: cards_without
+name: cards_after_stop
 short_description: The GPUs of a container as a new start of its engine would find them
 version_added: 1.0.0
 author: kpro (@kpro)
@@ -35,15 +35,15 @@ options:
 
 EXAMPLES = r"""
 - name: Plan another start of the engine
-  kpro.llm.sglang_plan:
-    gpus: "{{ node_seen | kpro.llm.cards_without(129) }}"
+  kpro.llm.sglang_launch:
+    gpus: "{{ node_seen | kpro.llm.cards_after_stop(129) }}"
     model_profile: Qwen/Qwen3.6-27B
-    sglang_version: 0.5.23
+    engine_version: 0.5.23
 """
 
 RETURN = r"""
 _value:
-  description: List of dictionaries with C(name), C(total_mib) and C(free_mib), as O(kpro.llm.sglang_plan#module:gpus) takes it.
+  description: The records of RV(kpro.llm.gpu_info#module:gpus), each with C(free_mib), as O(kpro.llm.sglang_launch#module:gpus) takes them.
   type: list
   elements: dict
 """
@@ -53,4 +53,4 @@ class FilterModule:
     """Names of the filters of this file."""
 
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
-        return {"cards_without": lambda seen, vmid, uuids=(): cards_without(seen, int(vmid), uuids)}
+        return {"cards_after_stop": lambda seen, vmid, uuids=(): cards_after_stop(seen, int(vmid), uuids)}

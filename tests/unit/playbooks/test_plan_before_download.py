@@ -42,12 +42,12 @@ def test_what_cannot_start_is_not_fetched(tmp_path: Path, config: dict[str, t.An
     variables = {
         "hf_model__shapes": {"config": config, "missing_bytes": 55_600_000_000},
         "gpu_container__result": {"gpus": [gpu, gpu]},
-        "sglang_runtime__result": {"engine_version": "0.5.23"},
+        "sglang_runtime__result": {"lane": "cu13", "engine_version": "0.5.23", "capabilities": [], "toolkit": True, "peers_off": ""},
         "sglang_server__tp_size": 2,
         "sglang_server__options": options,
     }
     tasks = [
-        {"name": "Plan", "ansible.builtin.include_tasks": str(ROOT / "playbooks/tasks/plan_before_bytes.yml")},
+        {"name": "Plan", "ansible.builtin.include_tasks": str(ROOT / "playbooks/tasks/plan_before_download.yml")},
         {"name": "Fetch", "ansible.builtin.debug": {"msg": "bytes"}},
     ]
     play = [{"name": "Model", "hosts": "localhost", "connection": "local", "gather_facts": False, "vars": variables, "tasks": tasks}]
