@@ -40,7 +40,7 @@ class ActionModule(OnController):
             if gate.refusal:
                 return {**after, "go": False, "missing": [], "failed": True, "msg": gate.refusal}
             if gate.left_alone:
-                return {**after, "go": False, "missing": [], "msg": gate.left_alone}
+                return {**after, "go": False, "missing": [], "warnings": [gate.left_alone]}
         node = str(variables.get("pct_node", ""))
         of_node: t.Any = hosts[node] if node in hosts else {}  # noqa: SIM401 - get() of an unknown host is an undefined variable
         if node:

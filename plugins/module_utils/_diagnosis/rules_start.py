@@ -22,6 +22,11 @@ _GATE = (
         Failure.GPU_OCCUPIED,
         "It is none of ours (leftovers of ours are ended before a start): kpro.llm.gpu_cleanup on the node names who holds it; end it where it belongs",
     ),
+    (
+        r"^port \d+ on \S+ cannot be had \(Cannot assign requested address\)",
+        Failure.GATE_REFUSED,
+        "The container does not have this address: correct sglang_server__bind_address",
+    ),
     (r"^port \d+ ", Failure.PORT_TAKEN, "End the other server or choose another sglang_server__port"),
     (r"^model .* cannot be read", Failure.MODEL_PATH_MISSING, "Check that the model store is mounted into the container, then run the role kpro.llm.hf_model"),
 )

@@ -444,7 +444,8 @@ class HeldFolder:
             except Refused:
                 raise
             except PermissionError as error:
-                raise (_foreign(self.path, self.owner, self.identity.uid) if self.owner != self.identity.uid else _told(error, path)) from None
+                foreign = self.owner != self.identity.uid and not _unmapped(self.owner)
+                raise (_foreign(self.path, self.owner, self.identity.uid) if foreign else _told(error, path)) from None
             except OSError as error:
                 raise _told(error, path) from None
 

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
+import socket
 import time
 import typing as t
 
@@ -61,3 +63,14 @@ class HttpClient:
             return HttpAnswer(0, "", str(error) or type(error).__name__, time.monotonic() - began)
         finally:
             connection.close()
+
+
+def is_elsewhere(address: str) -> bool:
+    """Whether an address is none of this machine's, so that what answers there is another machine."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError as error:
+        return error.errno == errno.EADDRNOTAVAIL
+    return False

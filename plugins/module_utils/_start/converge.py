@@ -265,8 +265,7 @@ class LadderRun:
         """Return what another run is about: it has taken over, and only it may act."""
         unit = self._systemd.state()
         if record is not None and record.inputs != self._inputs:
-            said = f"another run took over with other settings, and this one ended. {runs_now(unit)}"
-            raise KproError(self._systemd.unit, said, "Run one deployment of a container at a time", stopped=False)
+            raise self._taken_over()
         if record is not None and record.identity is None:
             time.sleep(_PAUSE_S)
             return self._progress("another run took over and is about to start the service")
@@ -276,12 +275,18 @@ class LadderRun:
             raise KproError(self._systemd.unit, said, "See what the other run reported, then run the deployment again", stopped=False)
         return dataclasses.replace(step, changes=(), owned=False, follows=True)
 
+    def _taken_over(self) -> KproError:
+        said = f"another run took over with other settings, and this one ended. {runs_now(self._systemd.state())}"
+        return KproError(self._systemd.unit, said, "Run one deployment of a container at a time", stopped=False)
+
     # --- the judgement ---------------------------------------------------------------------------------------------------------------------
 
     def _judge(self, step: Step, watch: StartWatch, seen: Seen) -> Result:
         record = self._state.record()
         if step.record is not None and (record is None or record.run != self._run):
             step = dataclasses.replace(step, follows=True)
+        if step.follows and record is not None and record.inputs != self._inputs:
+            raise self._taken_over()
         kind = seen.outcome.kind
         if kind == "ready":
             return self._ready(step, watch, seen)

@@ -13,7 +13,7 @@ from .._diagnosis.case import Diagnosis
 from .._diagnosis.diagnose_with_plan_edge import explain
 from .._engine.failures import Failure
 from .._linux.http_answer import connect_address
-from .._linux.http_client_edge import HttpClient
+from .._linux.http_client_edge import HttpClient, is_elsewhere
 from .._linux.run_identity import RunIdentity
 from .._linux.systemd_edge import Systemd
 from .._ready.clock_edge import WaitClock
@@ -76,6 +76,9 @@ class StartWatch:
     def walk(self, check: Check | None = None) -> Attempt:
         """Ask the server once, by another check if one is given."""
         check = check or self._check
+        address = connect_address(check.address)
+        if is_elsewhere(address):
+            return Attempt(note=f"{address} is no address of this container")
         wanted = Wanted(
             level=check.level,
             served_name=self._identity.served_name,
@@ -85,7 +88,7 @@ class StartWatch:
             max_tokens=check.max_tokens,
             answer_timeout_s=float(check.answer_timeout_s),
         )
-        return attempt(HttpClient(connect_address(check.address), check.port, self._key), wanted)
+        return attempt(HttpClient(address, check.port, self._key), wanted)
 
     def look(self, *, once: bool = False, unlimited: bool = False) -> Seen:
         """Wait for an event or ``poll_s``.

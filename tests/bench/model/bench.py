@@ -242,7 +242,7 @@ class Bench:
                 ["xargs", "-0", "-n", "1", "-P", str(os.cpu_count()), "openssl", "dgst", "-sha256"], input=names.encode(), stdout=subprocess.DEVNULL, check=True
             )
             theirs = time.monotonic() - began
-            os.unlink(os.path.join(snapshot.path, manifests.MANIFEST_NAME))
+            Path(snapshot.path, manifests.MANIFEST_NAME).unlink(missing_ok=True)
             argv = self._tools["kpro"](target)
             began = time.monotonic()
             subprocess.run(argv, check=True)

@@ -277,6 +277,16 @@ def test_after_a_roll_back_nothing_is_tried_again_unless_asked(serving: Service)
     assert planned.rc == 0 and planned.result["rung"] == 0 and planned.result["restarted"]
 
 
+def test_an_address_of_another_machine_is_not_asked(serving: Service, go: Path) -> None:
+    """Whatever answers there is not this service."""
+    serving.engine({LARGE: [*LOADS, {"wait_for": str(go)}, *UNKNOWN]})
+    run = uuid.uuid4().hex
+    first = serving.call(LARGE, run=run, poll_s=3, address="203.0.113.1")
+    assert first.rc == 0 and not first.result["finished"] and first.result["level"] == "", first.result
+    go.touch()
+    assert "restored and answers" in serving.deploy(LARGE, address="203.0.113.1").result["msg"]
+
+
 @pytest.mark.parametrize("now", ["CUDA_VISIBLE_DEVICES=GPU-bb\nKPRO_DRIVER_VERSION=580.1\n", 'CUDA_VISIBLE_DEVICES=GPU-aa\nKPRO_DRIVER_VERSION="590.2"\n'])
 def test_a_good_configuration_of_other_hardware_is_not_restored(service: Service, now: str) -> None:
     service.engine({LARGE: UNKNOWN})

@@ -10,6 +10,7 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible.playbook.task import Task
 
+from ansible_collections.kpro.llm.plugins.action import sglang_service
 from ansible_collections.kpro.llm.plugins.plugin_utils import _long_step as long_step
 
 
@@ -102,3 +103,31 @@ def test_work_that_is_ended_from_outside_each_time_is_not_started_for_ever(run: 
     assert result["failed"] and "started 4 times" in result["msg"] and "Last: 2 s" in result["msg"]
     again = run(Target(*starts[:3], {"changed": False, "finished": True}))
     assert "failed" not in again and "started" not in again
+
+
+def test_a_module_that_asks_for_it_knows_which_calls_are_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that was cut off is made again under its number: it may not have begun anything."""
+    given: list[dict[str, t.Any]] = []
+    answers = [CUT, WAITS, {"changed": True, "finished": True, "diff": [{"after": "b"}], "plan": ["b"]}]
+
+    def execute(module_args: dict[str, t.Any], **_options: t.Any) -> dict[str, t.Any]:
+        given.append(module_args)
+        return {**answers.pop(0)}
+
+    action = sglang_service.ActionModule(Task.load({"name": "x", "kpro.llm.sglang_service": {"port": 1}}), None, None, None, None, None)
+    monkeypatch.setattr(action, "_execute_module", execute)
+    monkeypatch.setattr(long_step.ActionBase, "run", lambda *_arguments: {})
+    monkeypatch.setattr(long_step.display, "display", lambda *_arguments, **_options: None)
+    action.run(task_vars={"inventory_hostname": "qwen"})
+    assert [row["call"] for row in given] == [1, 1, 2] and all(row["port"] == 1 for row in given)
+    assert len({row["run_id"] for row in given}) == 1 and given[0]["run_id"]
+
+
+def test_what_several_calls_did_is_told_whole(run: t.Callable[[Target], dict[str, t.Any]]) -> None:
+    target = Target(
+        {"changed": True, "finished": False, "diff": [{"after": "a"}], "plan": ["Start a"]},
+        {"changed": True, "finished": False, "diff": [{"after": "b"}], "plan": ["Start b"]},
+        {"changed": False, "finished": True, "diff": [], "plan": []},
+    )
+    result = run(target)
+    assert result["diff"] == [{"after": "a"}, {"after": "b"}] and result["plan"] == ["Start a", "Start b"]
