@@ -9,6 +9,7 @@ import dataclasses
 import typing as t
 
 from .._core.errors import KproError
+from .._engine.failures import Failure
 from .._vram.cards import card_of
 from .._vram.compare import read
 from .._vram.request import Request, planned
@@ -18,7 +19,7 @@ Facts = t.Mapping[str, t.Any]
 
 _SHOWN = 2
 # The log does not say what of the pools does not fit; the plan does.
-_POOL_CLASSES = {"state_copies": "hybrid_state_pool_too_large", "state_slots": "hybrid_state_pool_too_large"}
+_POOL_CLASSES = {"state_copies": Failure.HYBRID_STATE_POOL_TOO_LARGE, "state_slots": Failure.HYBRID_STATE_POOL_TOO_LARGE}
 
 
 def with_plan(finding: Diagnosis, lines: t.Sequence[str], facts: Facts) -> Diagnosis:
@@ -36,7 +37,7 @@ def with_plan(finding: Diagnosis, lines: t.Sequence[str], facts: Facts) -> Diagn
     firsts = {item["option"]: item for item in reversed(plan["advice"])}
     advice = [_words(item) for item in plan["advice"] if firsts[item["option"]] is item][:_SHOWN]
     message = str(plan["cause"].get("message", ""))
-    known = _POOL_CLASSES.get(str(plan["cause"].get("kind"))) if finding.class_ == "pools_too_large" else None
+    known = _POOL_CLASSES.get(str(plan["cause"].get("kind"))) if finding.class_ == Failure.POOLS_TOO_LARGE else None
     return dataclasses.replace(
         finding,
         class_=known or finding.class_,

@@ -9,6 +9,7 @@ import dataclasses
 import re
 import typing as t
 
+from .._engine.failures import Failure
 from .._engine.start_log import StartLog, rank_of, read_start_log
 
 
@@ -16,7 +17,7 @@ from .._engine.start_log import StartLog, rank_of, read_start_log
 class Diagnosis:
     """What went wrong.
 
-    :param class_: short name of the kind of failure; ``unknown`` is an honest answer.
+    :param class_: the kind of failure; ``unknown`` is an honest answer.
     :param cause: one sentence with the numbers that decided.
     :param evidence: the lines that decided.
     :param remedy: which setting to change; empty if none helps.
@@ -26,7 +27,7 @@ class Diagnosis:
     :param phase: phase of the start in which it happened; filled in by :func:`_diagnose.diagnose`.
     """
 
-    class_: str
+    class_: Failure
     cause: str
     remedy: str = ""
     evidence: tuple[str, ...] = ()
@@ -38,7 +39,7 @@ class Diagnosis:
     def as_dict(self) -> dict[str, t.Any]:
         """Return plain values for a module's result."""
         values = dataclasses.asdict(self)
-        values["class"] = values.pop("class_")
+        values["class"] = values.pop("class_").value
         values["evidence"] = list(self.evidence)
         return values
 

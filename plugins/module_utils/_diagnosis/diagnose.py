@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .._engine.failures import Failure
 from . import rules_host, rules_memory, rules_notes, rules_service, rules_start, rules_unit
 from .case import Case, Diagnosis
 
@@ -28,7 +29,7 @@ def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = Non
     :param context: facts around it (``args``, ``unit``, ``engine_version``, ``driver``, ``loss`` ...); unknown ones are accepted.
     """
     case = Case(lines, context)
-    if isinstance(case.get("loss"), (list, tuple)) and list(case.get("loss"))[:1] in (["other_server_answers"], ["container_stopping"]):
+    if isinstance(case.get("loss"), (list, tuple)) and list(case.get("loss"))[:1] in ([Failure.OTHER_SERVER_ANSWERS], [Failure.CONTAINER_STOPPING]):
         # Seen in the kernel's tables or by systemd: more than the log can know.
         return dataclasses.replace(_loss(case) or _unknown(case), phase=case.log.phase)
     for rule in _RULES:
@@ -54,35 +55,36 @@ def silent_faults(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None 
 def _loss(case: Case) -> Diagnosis | None:
     """What the waiting saw itself, where the log does not say more."""
     loss = case.get("loss")
-    if not isinstance(loss, (list, tuple)) or len(loss) != 2 or loss[0] in ("crashed", "start_failed", "timeout"):
+    if not isinstance(loss, (list, tuple)) or len(loss) != 2 or loss[0] in (Failure.CRASHED, Failure.START_FAILED, Failure.TIMEOUT):
         return None
     remedies = {
-        "wrong_answer": "If the text is no language at all, weights or copies between the GPUs are wrong: do not use this service",
-        "wrong_model": "Another server may have the port, or the service was started with an older configuration",
-        "api_key_refused": "Another server may have the port; the key lies in /etc/kpro-llm/api_key of the container",
-        "hang": "Look at the node (disk, GPU, kernel log); allow more in sglang_server__hang_budgets_s if it was only slow",
-        "tool_parser_wrong": "Set tool_call_parser and reasoning_parser for this model",
-        "reasoning_parser_wrong": "Set reasoning_parser for this model",
-        "other_server_answers": "End the other server or choose another sglang_server__port",
-        "identity_changed": "Run the deployment again",
-        "crash_loop": "Stop the unit, repair the cause of the first start's end, run the deployment again",
-        "container_stopping": "Run the deployment again once container and node are up; the service comes back by itself",
-        "never_started": "Start it by running the deployment",
+        Failure.WRONG_ANSWER: "If the text is no language at all, weights or copies between the GPUs are wrong: do not use this service",
+        Failure.WRONG_MODEL: "Another server may have the port, or the service was started with an older configuration",
+        Failure.API_KEY_REFUSED: "Another server may have the port; the key lies in /etc/kpro-llm/api_key of the container",
+        Failure.HANG: "Look at the node (disk, GPU, kernel log); allow more in sglang_server__hang_budgets_s if it was only slow",
+        Failure.TOOL_PARSER_WRONG: "Set tool_call_parser and reasoning_parser for this model",
+        Failure.REASONING_PARSER_WRONG: "Set reasoning_parser for this model",
+        Failure.OTHER_SERVER_ANSWERS: "End the other server or choose another sglang_server__port",
+        Failure.IDENTITY_CHANGED: "Run the deployment again",
+        Failure.CRASH_LOOP: "Stop the unit, repair the cause of the first start's end, run the deployment again",
+        Failure.CONTAINER_STOPPING: "Run the deployment again once container and node are up; the service comes back by itself",
+        Failure.NEVER_STARTED: "Start it by running the deployment",
     }
-    error = case.first_error.strip() if loss[0] == "crash_loop" else ""
+    class_ = Failure.of(str(loss[0]))
+    error = case.first_error.strip() if loss[0] == Failure.CRASH_LOOP else ""
     cause = f"{loss[1]}. Cause of the first start's end: {error}" if error else str(loss[1])
-    return Diagnosis(str(loss[0]), cause, remedies.get(str(loss[0]), ""), (error,) if error else tuple(case.lines[-3:]))
+    return Diagnosis(class_, cause, remedies.get(class_, ""), (error,) if error else tuple(case.lines[-3:]))
 
 
 def _unknown(case: Case) -> Diagnosis:
     loss = case.get("loss")
-    if isinstance(loss, (list, tuple)) and len(loss) == 2 and loss[0] == "timeout":
+    if isinstance(loss, (list, tuple)) and len(loss) == 2 and loss[0] == Failure.TIMEOUT:
         remedy = "Allow more in sglang_server__ready_timeout_s if it was only slow; the log tells where the time went"
-        return Diagnosis("timeout", str(loss[1]), remedy, tuple(case.lines[-3:]), "raise", "likely")
+        return Diagnosis(Failure.TIMEOUT, str(loss[1]), remedy, tuple(case.lines[-3:]), "raise", "likely")
     exit_words = str(case.get("unit.exit_words") or "")
     how = f" ({exit_words})" if exit_words else ""
     return Diagnosis(
-        "unknown",
+        Failure.UNKNOWN,
         f"the start ended in the phase '{case.log.phase}'{how} and its log does not say why",
         "",
         tuple(case.lines[-5:]),

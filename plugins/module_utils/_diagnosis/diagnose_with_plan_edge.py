@@ -9,12 +9,22 @@ import json
 import os
 import typing as t
 
+from .._engine.failures import Failure
 from .._linux.held_folder_edge import read_bounded
 from .case import Diagnosis, gpus_of
 from .diagnose import diagnose
 
 # What the plan models; an error of another kind has nothing to gain from it.
-_PLANNED = frozenset({"hybrid_state_pool_too_large", "pools_too_large", "fraction_too_low", "weights_too_large", "state_slots_too_few", "graph_capture_oom"})
+_PLANNED = frozenset(
+    {
+        Failure.HYBRID_STATE_POOL_TOO_LARGE,
+        Failure.POOLS_TOO_LARGE,
+        Failure.FRACTION_TOO_LOW,
+        Failure.WEIGHTS_TOO_LARGE,
+        Failure.STATE_SLOTS_TOO_FEW,
+        Failure.GRAPH_CAPTURE_OOM,
+    }
+)
 
 
 def explain(lines: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Diagnosis:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from .._engine.failures import Failure
 from .._gpu.findings import xid_events
 from .._pve import property as prop
 from .case import Case, Diagnosis
@@ -15,17 +16,21 @@ from .case import Case, Diagnosis
 EXIT_NAMESPACE = 226  # systemd.exec(5): EXIT_NAMESPACE
 _RESTART = "Restart the service; if it comes again, copies between the GPUs or a kernel are at fault"
 # Source: NVIDIA, "Xid errors", and its GPU debug guidelines. (Class of event, what it means, what to do.)
-_MEANING: dict[int, tuple[str, str, str]] = {
-    **dict.fromkeys((13, 31, 43, 45), ("gpu_program_fault", "a program on the GPU failed or was ended", _RESTART)),
-    94: ("gpu_program_fault", "an uncorrectable memory error was contained to one program", "Restart the service"),
-    **dict.fromkeys((48, 95), ("gpu_fault", "uncorrectable errors in the GPU's memory", "Stop what uses the GPU and reset it (kpro.llm.gpu_cleanup, reset)")),
-    63: ("gpu_fault", "a row of the GPU's memory is to be remapped", "Reset the GPU (kpro.llm.gpu_cleanup, reset) when nobody uses it"),
-    64: ("gpu_fault", "a row of the GPU's memory could not be remapped", "Have the card replaced"),
-    **dict.fromkeys((61, 62, 69, 109), ("gpu_fault", "an engine of the GPU hangs", "Reset the GPU (kpro.llm.gpu_cleanup, reset), or reboot the node")),
-    74: ("gpu_fault", "NVLink reports errors", "Seat the bridge between the cards anew; look at nvidia-smi nvlink -e"),
-    79: ("gpu_fault", "the GPU has fallen off the bus", "Look at power and PCIe; the node needs a cold start"),
-    **dict.fromkeys((119, 120), ("gpu_fault", "the GPU's own processor (GSP) does not answer", "Reset the GPU or reboot the node, and update the driver")),
-    154: ("gpu_fault", "the driver itself asks for a reset or a reboot", "Do what its line in the kernel's log says"),
+_MEANING: dict[int, tuple[Failure, str, str]] = {
+    **dict.fromkeys((13, 31, 43, 45), (Failure.GPU_PROGRAM_FAULT, "a program on the GPU failed or was ended", _RESTART)),
+    94: (Failure.GPU_PROGRAM_FAULT, "an uncorrectable memory error was contained to one program", "Restart the service"),
+    **dict.fromkeys(
+        (48, 95), (Failure.GPU_FAULT, "uncorrectable errors in the GPU's memory", "Stop what uses the GPU and reset it (kpro.llm.gpu_cleanup, reset)")
+    ),
+    63: (Failure.GPU_FAULT, "a row of the GPU's memory is to be remapped", "Reset the GPU (kpro.llm.gpu_cleanup, reset) when nobody uses it"),
+    64: (Failure.GPU_FAULT, "a row of the GPU's memory could not be remapped", "Have the card replaced"),
+    **dict.fromkeys((61, 62, 69, 109), (Failure.GPU_FAULT, "an engine of the GPU hangs", "Reset the GPU (kpro.llm.gpu_cleanup, reset), or reboot the node")),
+    74: (Failure.GPU_FAULT, "NVLink reports errors", "Seat the bridge between the cards anew; look at nvidia-smi nvlink -e"),
+    79: (Failure.GPU_FAULT, "the GPU has fallen off the bus", "Look at power and PCIe; the node needs a cold start"),
+    **dict.fromkeys(
+        (119, 120), (Failure.GPU_FAULT, "the GPU's own processor (GSP) does not answer", "Reset the GPU or reboot the node, and update the driver")
+    ),
+    154: (Failure.GPU_FAULT, "the driver itself asks for a reset or a reboot", "Do what its line in the kernel's log says"),
 }
 
 
@@ -37,7 +42,7 @@ def xid(case: Case) -> Diagnosis | None:
     known = [event for event in events if int(event.get("xid") or 0) in _MEANING]
     if not known:
         return None
-    worst = next((event for event in known if _MEANING[int(event["xid"])][0] == "gpu_fault"), known[0])
+    worst = next((event for event in known if _MEANING[int(event["xid"])][0] == Failure.GPU_FAULT), known[0])
     number, bus, text = int(worst["xid"]), str(worst.get("bus_id") or "?"), str(worst.get("text") or "")
     class_, words, remedy = _MEANING[number]
     said = f" ({text})" if text else ""
@@ -55,7 +60,7 @@ def cuda_error(case: Case) -> Diagnosis | None:
     rank = re.search(r"\bTP(\d+)\b", found.string)
     who = f"rank {rank[1]}: " if rank else ""
     remedy = f"Look for Xid events in the node's kernel log (kpro.llm.gpu_info on the node). {_RESTART}"
-    return Diagnosis("cuda_error", f"{who}the GPU reported '{found[1]}'", remedy, (found.string,), confidence="likely")
+    return Diagnosis(Failure.CUDA_ERROR, f"{who}the GPU reported '{found[1]}'", remedy, (found.string,), confidence="likely")
 
 
 def namespace_denied(case: Case) -> Diagnosis | None:
@@ -70,7 +75,7 @@ def namespace_denied(case: Case) -> Diagnosis | None:
     directives = case.get("unit")
     asked = f"; the unit asks for {', '.join(map(str, directives))}" if isinstance(directives, list) else ""
     return Diagnosis(
-        "unit_namespace_denied",
+        Failure.UNIT_NAMESPACE_DENIED,
         f"systemd could not set up the unit's sandbox (226/NAMESPACE), so the program was never started{asked}{without}",
         "Let the container phase give it nesting=1 (gpu_container__features: {nesting: true}, gpu_container__restart: true)",
         (line or f"ExecMainStatus={EXIT_NAMESPACE}",),
@@ -84,7 +89,7 @@ def nested_runtime(case: Case) -> Diagnosis | None:
     if not line:
         return None
     return Diagnosis(
-        "nested_runtime_cgroups",
+        Failure.NESTED_RUNTIME_CGROUPS,
         "a GPU runtime inside the container can't read or write the device rules of its control group, which belong to the node",
         "Set no-cgroups = true under [nvidia-container-cli] in /etc/nvidia-container-runtime/config.toml of the container; dev[n] has passed the devices",
         (line,),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from .._engine.failures import Failure
 from .case import Case, Diagnosis, gib
 
 _FRACTION = "--mem-fraction-static"
@@ -45,7 +46,7 @@ def two_fractions_fail(case: Case) -> Diagnosis | None:
         return None
     low, high = max(early)[0], min(late)[0]
     return Diagnosis(
-        "no_fraction_fits",
+        Failure.NO_FRACTION_FITS,
         f"no {_FRACTION} can work: at {low:.2f} the pools could not be set up, at {high:.2f} too little was left for graphs",
         f"Something else has to shrink: a shorter context_length, {_LESS_STATE}, {_LESS_GRAPH}, {_LESS_WEIGHT}",
         tuple(text.splitlines()[-1] for _value, text in (*early, *late)),
@@ -60,13 +61,13 @@ def unbalanced(case: Case) -> Diagnosis | None:
     holders = _holder_words(case)
     if holders:
         return Diagnosis(
-            "gpu_occupied_foreign",
+            Failure.GPU_OCCUPIED_FOREIGN,
             f"free memory differs between the GPUs before loading: {holders}. It is not ours, so it was left alone",
             "Free that GPU, or choose other GPUs for this container",
             (line,),
         )
     return Diagnosis(
-        "gpu_unbalanced",
+        Failure.GPU_UNBALANCED,
         "free memory differs by more than 10 % between the GPUs before loading: another process holds one of them, or the cards are unlike",
         f"Look at the GPUs' memory on the node (kpro.llm.gpu_info). {_FREE_FIRST}, or choose equal GPUs",
         (line,),
@@ -96,7 +97,7 @@ def advice_already_met(case: Case) -> Diagnosis | None:
         slots, per = case.option_number("max_mamba_cache_size"), case.number("model_facts.state_mib_per_slot")
         pool = f" ({slots:.0f} slots, {slots * per / 1024:.1f} GiB)" if slots and per else ""
         return Diagnosis(
-            "hybrid_state_pool_too_large",
+            Failure.HYBRID_STATE_POOL_TOO_LARGE,
             f"the message's advice (above {minimum:g}) is already met by {fraction:g}, so it is not the weights: the state pool{pool} does not fit",
             f"Set a smaller max_mamba_cache_size (--max-mamba-cache-size), {_LESS_STATE}",
             (found.string,),
@@ -104,7 +105,7 @@ def advice_already_met(case: Case) -> Diagnosis | None:
         )
     if minimum > 0.92:
         return Diagnosis(
-            "weights_too_large",
+            Failure.WEIGHTS_TOO_LARGE,
             f"the loaded weights leave nothing for the KV cache: {minimum:g} of the card would be needed, more than the 0.92 that leaves room for graphs",
             f"Drop speculation, or use {_LESS_WEIGHT}",
             (found.string,),
@@ -115,7 +116,7 @@ def advice_already_met(case: Case) -> Diagnosis | None:
 
 def _fraction_too_low(cause: str, least: str, evidence: tuple[str, ...]) -> Diagnosis:
     remedy = f"Raise mem_fraction_static above {least} (the state pool of a hybrid model needs more than that), or use {_LESS_WEIGHT}"
-    return Diagnosis("fraction_too_low", cause, remedy, evidence, "raise")
+    return Diagnosis(Failure.FRACTION_TOO_LOW, cause, remedy, evidence, "raise")
 
 
 def hybrid_state(case: Case) -> Diagnosis | None:
@@ -127,7 +128,7 @@ def hybrid_state(case: Case) -> Diagnosis | None:
     rest = case.find(r"total_rest_memory=(-?[\d.]+)")
     words = f" ({float(rest[1]):.2f} GiB rest)" if rest else ""
     return Diagnosis(
-        "hybrid_state_pool_too_large",
+        Failure.HYBRID_STATE_POOL_TOO_LARGE,
         f"not one slot of the state pool fits beside the weights{words}",
         f"Raise mem_fraction_static or free GPU memory; lowering it makes this worse. What helps too: {_LESS_STATE}",
         (line,),
@@ -141,7 +142,7 @@ def too_few_slots(case: Case) -> Diagnosis | None:
     if not line:
         return None
     return Diagnosis(
-        "state_slots_too_few",
+        Failure.STATE_SLOTS_TOO_FEW,
         "the state pool has fewer slots than one request needs",
         "Set max_mamba_cache_size to at least 5 slots per request (extra_buffer), 4 (lazy), 3 (no_buffer) or 1 (without radix cache)",
         (line,),
@@ -160,7 +161,7 @@ def not_enough_memory(case: Case) -> Diagnosis | None:
     evidence = tuple(text for text in (case.line(r"Max running requests is reset to"), line) if text)
     if free and total and free < total - 2:
         words = f"only {gib(free)} of {gib(total)} were free before loading: another process holds GPU memory"
-        return Diagnosis("gpu_occupied", words, _FREE_FIRST, evidence, confidence="likely")
+        return Diagnosis(Failure.GPU_OCCUPIED, words, _FREE_FIRST, evidence, confidence="likely")
     if free is None or after is None or fraction is None:
         return _not_enough_unquantified(case, evidence)
     rest = after - free * (1 - fraction)
@@ -170,7 +171,7 @@ def not_enough_memory(case: Case) -> Diagnosis | None:
     demand = _state_demand(case)
     need = f", the state of {demand[1]} needs {gib(demand[0])}" if demand else ""
     return Diagnosis(
-        "hybrid_state_pool_too_large" if demand else "pools_too_large",
+        Failure.HYBRID_STATE_POOL_TOO_LARGE if demand else Failure.POOLS_TOO_LARGE,
         f"the pools do not fit into the {rest:.1f} GiB that are left for them ({sum_words}){need}",
         f"Set {_LESS_STATE}. The message's own advice hardly helps",
         evidence,
@@ -183,7 +184,7 @@ def _not_enough_unquantified(case: Case, evidence: tuple[str, ...]) -> Diagnosis
     implicit = case.find(r"Max running requests is reset to (\d+)")
     words = f"; max_running_requests was set to {implicit[1]} without being asked for, and each reserves state" if implicit else ""
     return Diagnosis(
-        "hybrid_state_pool_too_large" if implicit else "pools_too_large",
+        Failure.HYBRID_STATE_POOL_TOO_LARGE if implicit else Failure.POOLS_TOO_LARGE,
         f"the KV cache got no memory{words}",
         f"Set {_LESS_STATE}, explicitly; check that the GPUs were empty before the start",
         evidence,
@@ -218,7 +219,7 @@ def context_too_long(case: Case) -> Diagnosis | None:
     length, need, have = int(found[1]), float(found[2]), float(found[3])
     fits = int(length * have / need)
     return Diagnosis(
-        "context_too_long",
+        Failure.CONTEXT_TOO_LONG,
         f"a context of {length} tokens needs {need:g} GiB of KV cache, {have:g} GiB are left: at most about {fits // 1000}k tokens fit",
         f"Set context_length to {fits // 1024 * 1024} or less, or kv_cache_dtype fp8_e4m3",
         (found.string,),
@@ -234,7 +235,7 @@ def slots_exhausted(case: Case) -> Diagnosis | None:
     running = case.find(r"#running-req: (\d+)")
     words = f" at {running[1]} running requests" if running else ""
     return Diagnosis(
-        "request_slots_exhausted",
+        Failure.REQUEST_SLOTS_EXHAUSTED,
         f"the pool of request slots was exhausted{words}: a limit, not a lack of GPU memory",
         f"Set max_running_requests (--max-running-requests) {'below ' + running[1] if running else 'lower'}, or one state slot more per request",
         (line,),
@@ -253,7 +254,7 @@ def graph_capture(case: Case) -> Diagnosis | None:
     sums = f" (needed {tried[1]}{f', had {float(had[1]):.1f} GiB' if had else ''})" if tried else ""
     to = f" from {fraction:.2f} to {fraction - 0.04:.2f}" if fraction else ""
     return Diagnosis(
-        "graph_capture_oom",
+        Failure.GRAPH_CAPTURE_OOM,
         f"out of memory in graph capture{sums}: the pools left too little",
         f"Lower mem_fraction_static{to}, or set {_LESS_GRAPH}",
         (line,),
@@ -271,7 +272,7 @@ def draft_load(case: Case) -> Diagnosis | None:
     if not line or not case.find(r"[Cc]apture (?:\w+ )*(?:cuda|CUDA) graphs? end") or not case.find(r"eagle_worker|draft_worker|multi_layer_eagle"):
         return None
     return Diagnosis(
-        "draft_load_oom",
+        Failure.DRAFT_LOAD_OOM,
         "CUDA out of memory while the draft head was loaded, after the pools and graphs of the model had taken theirs",
         f"Lower mem_fraction_static, set {_LESS_STATE}, or drop speculation",
         (line,),
@@ -287,7 +288,7 @@ def pool_allocation(case: Case) -> Diagnosis | None:
     workspace = case.find(r"workspace")
     what = "the attention backend's workspace was" if workspace else "the pools were"
     return Diagnosis(
-        "attention_workspace_oom" if workspace else "pool_allocation_oom",
+        Failure.ATTENTION_WORKSPACE_OOM if workspace else Failure.POOL_ALLOCATION_OOM,
         f"CUDA out of memory while {what} allocated: the slack is smaller than what the sizing leaves out (padding, tables, workspaces)",
         f"Lower mem_fraction_static, set a smaller max_running_requests, or {_LESS_GRAPH}",
         (line,),
@@ -305,13 +306,13 @@ def load_or_serve_oom(case: Case) -> Diagnosis | None:
     who = f"rank {rank[1]}: " if rank else ""
     if case.log.phase in ("serving", "warmup"):
         remedy, direction = "Lower mem_fraction_static, use a smaller chunked_prefill_size or fewer image tokens", "lower"
-        return Diagnosis("serving_oom", f"{who}CUDA out of memory while serving: the slack was too small", remedy, (line,), direction)
+        return Diagnosis(Failure.SERVING_OOM, f"{who}CUDA out of memory while serving: the slack was too small", remedy, (line,), direction)
     alive = _main_alive(case)
     still = "; the main process still lives, but this start has failed" if alive else ""
     other = case.find(r"Process (\d+) has ([\d.]+ [GM]iB) memory in use")
     held = f" (process {other[1]} holds {other[2]})" if other else ""
     return Diagnosis(
-        "rank_died_main_alive" if alive else "load_oom",
+        Failure.RANK_DIED_MAIN_ALIVE if alive else Failure.LOAD_OOM,
         f"{who}CUDA out of memory while the weights were loaded{held}{still}",
         f"Look for other holders of GPU memory first; else the model is too large for these GPUs: {_LESS_WEIGHT}",
         (line,),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .._engine.failures import Failure
 from .case import Case, Diagnosis, gib, gpus_of
 
 # Below it graphs and activations run out of memory sooner or later (public logs: 1.35 GiB died under load).
@@ -30,14 +31,18 @@ def implicit_limit(case: Case) -> Diagnosis | None:
     if not found:
         return None
     cause = f"the engine set max_running_requests to {found[1]} because speculation is on and none was given; on 0.5.8 to 0.5.13 that decides the memory"
-    return Diagnosis("implicit_request_limit", cause, "Set max_running_requests explicitly", (found.string,), "lower")
+    return Diagnosis(Failure.IMPLICIT_REQUEST_LIMIT, cause, "Set max_running_requests explicitly", (found.string,), "lower")
 
 
 def no_prefix_cache(case: Case) -> Diagnosis | None:
     """0.5.9 cannot have speculation and the prefix cache together, without extra_buffer."""
     line = case.line(r"Disabling radix cache since")
     remedy = "Nothing, or set mamba_scheduler_strategy extra_buffer (mamba_radix_cache_strategy in newer engines), which costs slots of state"
-    return Diagnosis("prefix_cache_off", "the engine switched its prefix cache off: beginnings of chats are computed anew", remedy, (line,)) if line else None
+    return (
+        Diagnosis(Failure.PREFIX_CACHE_OFF, "the engine switched its prefix cache off: beginnings of chats are computed anew", remedy, (line,))
+        if line
+        else None
+    )
 
 
 def occupied(case: Case) -> Diagnosis | None:
@@ -46,7 +51,7 @@ def occupied(case: Case) -> Diagnosis | None:
     if not found or not total or float(found[1]) >= total - _IDLE_GIB - _TOLERANCE_GIB:
         return None
     cause = f"{gib(float(found[1]))} of {gib(total)} were free before loading, an idle card has about {gib(total - _IDLE_GIB)}: somebody else holds GPU memory"
-    return Diagnosis("gpu_occupied", cause, "Free the GPUs of other processes, then restart the service", (found.string,))
+    return Diagnosis(Failure.GPU_OCCUPIED, cause, "Free the GPUs of other processes, then restart the service", (found.string,))
 
 
 def _card_gib(case: Case) -> float | None:
@@ -61,7 +66,7 @@ def token_cap(case: Case) -> Diagnosis | None:
     if not found:
         return None
     cause = f"max_total_tokens asks for {int(found[1]):,} tokens and {int(found[2]):,} fit: the smaller number is used"
-    return Diagnosis("token_cap_too_high", cause, "Leave max_total_tokens out, or set it lower", (found.string,), "lower")
+    return Diagnosis(Failure.TOKEN_CAP_TOO_HIGH, cause, "Leave max_total_tokens out, or set it lower", (found.string,), "lower")
 
 
 def capped_requests(case: Case) -> Diagnosis | None:
@@ -71,7 +76,7 @@ def capped_requests(case: Case) -> Diagnosis | None:
         return None
     cause = f"the state pool serves {found[1]} requests at once, fewer than max_running_requests"
     return Diagnosis(
-        "requests_capped", cause, "Raise max_mamba_cache_size or mamba_full_memory_ratio, or use mamba_ssm_dtype bfloat16", (found.string,), "raise"
+        Failure.REQUESTS_CAPPED, cause, "Raise max_mamba_cache_size or mamba_full_memory_ratio, or use mamba_ssm_dtype bfloat16", (found.string,), "raise"
     )
 
 
@@ -81,7 +86,7 @@ def little_left(case: Case) -> Diagnosis | None:
     if not found or float(found[1]) >= _LITTLE_GIB:
         return None
     cause = f"the pools left {float(found[1]):.2f} GiB for graphs and activations, which may run out under load"
-    return Diagnosis("little_slack", cause, "Lower mem_fraction_static, or set a smaller cuda_graph_max_bs", (found.string,), "lower")
+    return Diagnosis(Failure.LITTLE_SLACK, cause, "Lower mem_fraction_static, or set a smaller cuda_graph_max_bs", (found.string,), "lower")
 
 
 def loader_temporaries(case: Case) -> Diagnosis | None:
@@ -90,7 +95,7 @@ def loader_temporaries(case: Case) -> Diagnosis | None:
     if not found:
         return None
     cause = f"memory became free while graphs were captured ({found[1]} GB): the loader's temporaries had been counted, so the KV pool is too small"
-    return Diagnosis("loader_temporaries_counted", cause, "Use SGLang 0.5.19 or newer", (found.string,))
+    return Diagnosis(Failure.LOADER_TEMPORARIES_COUNTED, cause, "Use SGLang 0.5.19 or newer", (found.string,))
 
 
 def short_cache(case: Case) -> Diagnosis | None:
@@ -99,7 +104,7 @@ def short_cache(case: Case) -> Diagnosis | None:
     if not found or int(found[1]) >= int(found[2]):
         return None
     cause = f"the cache holds {int(found[1]):,} tokens and the context is {int(found[2]):,}: longer prompts are refused"
-    return Diagnosis("cache_shorter_than_context", cause, "Set a shorter context_length, or fewer max_running_requests", (found.string,), "lower")
+    return Diagnosis(Failure.CACHE_SHORTER_THAN_CONTEXT, cause, "Set a shorter context_length, or fewer max_running_requests", (found.string,), "lower")
 
 
 RULES: tuple[t.Callable[[Case], Diagnosis | None], ...] = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from .._engine.failures import Failure
 from .case import Case, Diagnosis
 
 
@@ -18,7 +19,7 @@ def other_server(case: Case) -> Diagnosis | None:
         return None
     models = ", ".join(str(model) for model in case.get("models") or []) or "unknown"
     return Diagnosis(
-        "other_server_answers",
+        Failure.OTHER_SERVER_ANSWERS,
         f"the port is answered by pid {holder:.0f} (model {models}), not by our service (pid {ours:.0f})",
         "End the other server or choose another sglang_server__port",
         (f"listener pid {holder:.0f}", f"main pid {ours:.0f}"),
@@ -35,7 +36,7 @@ def port_held(case: Case) -> Diagnosis | None:
         process = processes.get(row.get("pid"))
         if process and "sglang" in str(process.get("cmd")):
             return Diagnosis(
-                "port_held_by_leftover",
+                Failure.PORT_HELD_BY_LEFTOVER,
                 f"port {row['port']} is held by pid {row['pid']} ({process['cmd']}), left over from the previous run; it holds no GPU memory",
                 "Clean up with kpro.llm.gpu_cleanup, which looks at port and unit too",
                 (f"{row['pid']} {process['cmd']}",),
@@ -50,7 +51,7 @@ def on_the_cpu(case: Case) -> Diagnosis | None:
     if not line or case.number("vram_by_service_mib") not in (0, None):
         return None
     return Diagnosis(
-        "running_on_cpu",
+        Failure.RUNNING_ON_CPU,
         f"the engine holds no GPU memory: it runs on the CPU ({line.strip()})",
         "Warm the GPUs up before the start (persistence mode on the node), then restart",
         (line,),
@@ -67,7 +68,7 @@ def wrong_weights(case: Case) -> Diagnosis | None:
     count = named + (int(more[1]) if more else 0)
     said = case.get("generate.text")
     return Diagnosis(
-        "weights_loaded_wrong",
+        Failure.WEIGHTS_LOADED_WRONG,
         f"{count} parameters of the checkpoint were not loaded (first: {line.split(' not found')[0].split()[-1]})"
         f"{f' and the test answer is no text ({said})' if said else ''}: the weights are wrong in this release",
         "Use a newer engine, or a BF16 checkpoint",
@@ -81,7 +82,7 @@ def peer_copies(case: Case) -> Diagnosis | None:
     if not isinstance(copy, dict) or copy.get("sent") == copy.get("received"):
         return None
     return Diagnosis(
-        "p2p_corrupts_data",
+        Failure.P2P_CORRUPTS_DATA,
         f"copies between the GPUs return other bytes than were sent (checksum {copy.get('received')} for {copy.get('sent')}, "
         f"{int(copy.get('bytes', 0)) >> 20} MiB)",
         "Keep peer access off with this driver: disable_custom_all_reduce and NCCL_P2P_DISABLE=1",
@@ -98,7 +99,7 @@ def tool_parser(case: Case) -> Diagnosis | None:
     if not where:
         return None
     return Diagnosis(
-        "tool_parser_wrong",
+        Failure.TOOL_PARSER_WRONG,
         f"the server answers, but a test tool call came back inside {where}",
         "Set tool_call_parser (--tool-call-parser) and reasoning_parser for this model",
         (str(message[where]),),
@@ -113,7 +114,7 @@ def effective_setting(case: Case) -> Diagnosis | None:
         return None
     path = case.get("path")
     return Diagnosis(
-        "effective_setting_differs",
+        Failure.EFFECTIVE_SETTING_DIFFERS,
         f"the engine chose the speculative method '{found[1]}'{f' from the folder name {path}' if path else ''}; wanted is '{wanted}'",
         "Set the option explicitly",
         (found.string,),
@@ -129,7 +130,7 @@ def smaller_pool(case: Case) -> Diagnosis | None:
     used = case.number("used_before_start_mib")
     why = f": the GPUs were not empty at the start ({used / 1024:.1f} GiB used)" if used else ""
     return Diagnosis(
-        "degraded_pool",
+        Failure.DEGRADED_POOL,
         f"the KV pool holds {now / 1000:.0f}k tokens, {100 * (1 - now / before):.0f} % below the last good start ({before / 1000:.0f}k){why}",
         "Restart the service once the GPUs are empty",
         (f"max_total_num_tokens={now:.0f}",),
@@ -145,7 +146,7 @@ def ghost_memory(case: Case) -> Diagnosis | None:
     test = case.number("alloc_test_gib")
     words = f"; an allocation test got {test:g} GiB, so the figure is stale" if test else ""
     return Diagnosis(
-        "ghost_memory",
+        Failure.GHOST_MEMORY,
         f"{used / 1024:.1f} GiB are reported in use with no process and no open device handle{words}",
         "No action while other guests use the node; a reboot clears the count",
         (f"used {used:.0f} MiB",),
@@ -164,7 +165,7 @@ def teardown(case: Case) -> Diagnosis | None:
         since = next(seconds for seconds, values in samples if values.get("locked_kb"))
         until = next((seconds for seconds, values in reversed(samples) if values.get("locked_kb")), since)
         return Diagnosis(
-            "teardown_pending",
+            Failure.TEARDOWN_PENDING,
             f"the stop is still freeing pinned memory ({pinned / 2**20:.0f} GiB, {until} s so far)",
             "Wait",
             (str(samples[-1]),),
@@ -175,7 +176,7 @@ def teardown(case: Case) -> Diagnosis | None:
     pids = ", ".join(str(pid) for pid in first.get("pids", []))
     change = f"{first['used_mib'] / 1024:.1f} -> {last['used_mib'] / 1024:.1f} GiB"
     return Diagnosis(
-        "teardown_pending",
+        Failure.TEARDOWN_PENDING,
         f"waited {samples[-1][0]} s for pid {pids} to leave the GPU ({change})",
         "Wait",
         (str(samples[-1]),),
@@ -194,7 +195,7 @@ def full_shm(case: Case) -> Diagnosis | None:
         return None
     size = sum(int(row.get("bytes", 0)) for row in orphans)
     return Diagnosis(
-        "shm_leak",
+        Failure.SHM_LEAK,
         f"/dev/shm is full: {len(orphans)} left-over segments of earlier runs without an owner ({size / 2**20:.0f} MiB)",
         "kpro.llm.gpu_cleanup removes ours while the service is stopped; all others stay",
         tuple(str(row["name"]) for row in orphans[:5]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from .._engine.failures import Failure
 from .case import Case, Diagnosis
 
 # A driver branch below the number cannot run a torch built for that CUDA major (NVIDIA, CUDA compatibility guide).
@@ -18,16 +19,16 @@ _DRIVER_OF_CUDA = {13: 580, 12: 525}
 _GATE = (
     (
         r"^GPU memory is in use",
-        "gpu_occupied",
+        Failure.GPU_OCCUPIED,
         "It is none of ours (leftovers of ours are ended before a start): kpro.llm.gpu_cleanup on the node names who holds it; end it where it belongs",
     ),
     (
         r"^port \d+ on \S+ cannot be had \(Cannot assign requested address\)",
-        "gate_refused",
+        Failure.GATE_REFUSED,
         "The container does not have this address: correct sglang_server__bind_address",
     ),
-    (r"^port \d+ ", "port_taken", "End the other server or choose another sglang_server__port"),
-    (r"^model .* cannot be read", "model_path_missing", "Check that the model store is mounted into the container, then run the role kpro.llm.hf_model"),
+    (r"^port \d+ ", Failure.PORT_TAKEN, "End the other server or choose another sglang_server__port"),
+    (r"^model .* cannot be read", Failure.MODEL_PATH_MISSING, "Check that the model store is mounted into the container, then run the role kpro.llm.hf_model"),
 )
 
 
@@ -40,7 +41,10 @@ def gate_refused(case: Case) -> Diagnosis | None:
         if re.search(words, found[1]):
             return Diagnosis(class_, f"the gate refused the start: {found[1]}", remedy, (found.string,))
     return Diagnosis(
-        "gate_refused", f"the gate refused the start: {found[1]}", "Run the deployment again, it brings node, container and service in line", (found.string,)
+        Failure.GATE_REFUSED,
+        f"the gate refused the start: {found[1]}",
+        "Run the deployment again, it brings node, container and service in line",
+        (found.string,),
     )
 
 
@@ -52,7 +56,7 @@ def bad_option(case: Case) -> Diagnosis | None:
     words = found[1] or found[2]
     version = case.get("engine_version", "version")
     return Diagnosis(
-        "bad_option",
+        Failure.BAD_OPTION,
         f"the engine{f' {version}' if version else ''} refuses its options: {words}",
         "Correct sglang_server__options; option names differ between releases",
         (found.string,),
@@ -65,7 +69,7 @@ def port_taken(case: Case) -> Diagnosis | None:
     if not line:
         return None
     return Diagnosis(
-        "port_taken",
+        Failure.PORT_TAKEN,
         "the port is held by another process; the engine's warm-up talks to that one, so its own ready line means nothing",
         "End the other server or choose another sglang_server__port",
         (line,),
@@ -78,7 +82,7 @@ def weights_truncated(case: Case) -> Diagnosis | None:
     if not line:
         return None
     return Diagnosis(
-        "weights_truncated",
+        Failure.WEIGHTS_TRUNCATED,
         "a weight file is not whole: its download or copy was cut",
         "Run the role kpro.llm.hf_model again, it verifies and repairs the files",
         (line,),
@@ -94,7 +98,7 @@ def model_path_missing(case: Case) -> Diagnosis | None:
         return None
     path = case.get("model_path") or case.option("model_path") or "the model path"
     return Diagnosis(
-        "model_path_missing",
+        Failure.MODEL_PATH_MISSING,
         f"{path} is no model folder, so the engine took it for a name on the hub",
         "Check that the model store is mounted into the container, then run the role kpro.llm.hf_model",
         (line,),
@@ -108,7 +112,7 @@ def model_type_unknown(case: Case) -> Diagnosis | None:
         return None
     version = case.get("transformers", "versions.transformers")
     return Diagnosis(
-        "model_type_unknown",
+        Failure.MODEL_TYPE_UNKNOWN,
         f"the model type '{found[1]}' is unknown to transformers{f' {version}' if version else ''} in this environment",
         "Use a lane with a newer engine (sglang_runtime__lane); the model itself is not at fault",
         (found.string,),
@@ -122,7 +126,7 @@ def known_bug(case: Case) -> Diagnosis | None:
     if line and speculative:
         version = case.get("version", "engine_version") or "this version"
         return Diagnosis(
-            "known_upstream_bug",
+            Failure.KNOWN_UPSTREAM_BUG,
             f"FP8 checkpoints of Qwen3.6 with MTP ({speculative}) crash in SGLang {version}; fixed upstream by PR 27998",
             "Use a newer engine, or leave out the speculative_* options",
             (line,),
@@ -138,7 +142,7 @@ def dtype_mismatch(case: Case) -> Diagnosis | None:
         return None
     where = f" in {found[3]}" if found[3] else ""
     return Diagnosis(
-        "dtype_mismatch_state",
+        Failure.DTYPE_MISMATCH_STATE,
         f"the state is {found[1]} and the model {found[2]}{where}; everything after that line is an echo of it",
         "Set dtype (and mamba_ssm_dtype) so that both agree: --dtype bfloat16",
         (found.string,),
@@ -152,7 +156,7 @@ def toolkit_missing(case: Case) -> Diagnosis | None:
         return None
     cuda = case.get("torch_version_cuda", "versions.cuda")
     return Diagnosis(
-        "jit_needs_toolkit",
+        Failure.JIT_NEEDS_TOOLKIT,
         "kernels are compiled at the first start and need nvcc, which is not in the container",
         f"Install the CUDA toolkit{f' {cuda}' if cuda else ''} (role kpro.llm.sglang_runtime) or choose a backend with ready kernels "
         "(attention_backend: triton)",
@@ -166,7 +170,7 @@ def cxx_missing(case: Case) -> Diagnosis | None:
     if not line:
         return None
     return Diagnosis(
-        "compiler_missing",
+        Failure.COMPILER_MISSING,
         "the warm-up compiles with torch and found no C++ compiler",
         "Set TORCHDYNAMO_DISABLE=1 in sglang_server__environment, or install g++ and Python's headers",
         (line,),
@@ -179,7 +183,7 @@ def toolkit_mismatch(case: Case) -> Diagnosis | None:
     if not found:
         return None
     return Diagnosis(
-        "nvcc_torch_mismatch",
+        Failure.NVCC_TORCH_MISMATCH,
         f"nvcc is of CUDA {found[1]}, torch was built for {found[2]}",
         f"Set CUDA_HOME to a toolkit {found[2]} for the build; the one of the distribution may stay beside it",
         (found.string,),
@@ -196,7 +200,7 @@ def build_killed(case: Case) -> Diagnosis | None:
     jobs = f", {cores:.0f} parallel compilers" if cores else ""
     fewer = max(1, min(int(cores or 4), int((limit or 2**35) / 2**30 / 6)))
     return Diagnosis(
-        "build_oom",
+        Failure.BUILD_OOM,
         f"a kernel build was killed for want of main memory{memory}{jobs}",
         f"Build with MAX_JOBS={fewer} (about 6 GiB each), or give the container more memory",
         (line,),
@@ -215,7 +219,7 @@ def build_failed(case: Case) -> Diagnosis | None:
         return None
     nvcc = case.get("nvcc_release")
     return Diagnosis(
-        "jit_compile_failed",
+        Failure.JIT_COMPILE_FAILED,
         f"a kernel build failed: {line.split(': ', 1)[-1].strip()}{f' (nvcc {nvcc})' if nvcc else ''}",
         "Install the CUDA toolkit that belongs to the engine's CUDA (role kpro.llm.sglang_runtime)",
         (line,),
@@ -232,7 +236,7 @@ def driver_too_old(case: Case) -> Diagnosis | None:
     major = int(leading) if leading.isdigit() else 13
     need = _DRIVER_OF_CUDA.get(major, 580)
     return Diagnosis(
-        "torch_newer_than_driver",
+        Failure.TORCH_NEWER_THAN_DRIVER,
         f"torch is built for CUDA {cuda or major} and needs driver {need} or newer; loaded is {driver or 'an older one'}",
         f"Use lane cu12, or a driver from {need} on, on node and container together",
         (line,),
@@ -245,7 +249,7 @@ def no_peer_access(case: Case) -> Diagnosis | None:
     if not line:
         return None
     return Diagnosis(
-        "no_peer_access",
+        Failure.NO_PEER_ACCESS,
         "the GPUs have no peer access to each other, which the engine's own all-reduce needs",
         "Set disable_custom_all_reduce (--disable-custom-all-reduce) and NCCL_P2P_DISABLE=1",
         (line,),
@@ -260,7 +264,7 @@ def allocator_conflict(case: Case) -> Diagnosis | None:
     if not line or "expandable_segments:True" not in setting:
         return None
     return Diagnosis(
-        "flag_conflict",
+        Failure.FLAG_CONFLICT,
         "expandable_segments and custom all-reduce cannot be combined: such memory cannot be shared between the processes",
         "Remove PYTORCH_CUDA_ALLOC_CONF from sglang_server__environment, or set disable_custom_all_reduce",
         (line, f"PYTORCH_CUDA_ALLOC_CONF={setting}"),
@@ -273,7 +277,7 @@ def library_mismatch(case: Case) -> Diagnosis | None:
     if not line:
         return None
     return Diagnosis(
-        "driver_mismatch",
+        Failure.DRIVER_MISMATCH,
         "the driver's libraries in the container are of another version than the driver of the node",
         "Run the deployment again, it brings both to one version",
         (line,),
@@ -289,7 +293,7 @@ def tokenizer_missing(case: Case) -> Diagnosis | None:
     if not line:
         return None
     return Diagnosis(
-        "tokenizer_missing",
+        Failure.TOKENIZER_MISSING,
         "the tokenizer files are missing or of another model, so the first request failed after the model had been loaded",
         "Run the role kpro.llm.hf_model again, it completes the files",
         (line,),
@@ -303,7 +307,7 @@ def rank_waits(case: Case) -> Diagnosis | None:
     if not line:
         return None
     return Diagnosis(
-        "rank_missing",
+        Failure.RANK_MISSING,
         "one rank finished loading and waited in vain for another, which died or reads from a slow disk",
         "Look at the first rank that failed; on slow storage set weight_loader_disable_mmap",
         (line,),
@@ -318,7 +322,7 @@ def killed_child(case: Case) -> Diagnosis | None:
         return None
     signal = f"signal {-int(found[3])}" if found[3].startswith("-") else f"exit code {found[3]}"
     return Diagnosis(
-        "child_killed",
+        Failure.CHILD_KILLED,
         f"{found[1]} (pid {found[2]}) ended by {signal} without an error of its own: it was killed from outside",
         "Look at the kernel's log on the node (memory, Xid); start again",
         (found.string,),
@@ -334,7 +338,7 @@ def warmup_failed(case: Case) -> Diagnosis | None:
     cause = case.first_error if not found[1] or found[1].startswith("Traceback") else found[1]
     gpu = ": no kernel for this GPU in this build" if "no kernel image" in cause else ""
     return Diagnosis(
-        "warmup_failed",
+        Failure.WARMUP_FAILED,
         f"the web server was up but served nothing, its warm-up failed: {re.sub(r'^RuntimeError: ', '', cause) or 'no reason given'}",
         f"Read the error above{gpu}; an attention_backend that fits the GPU (triton) often helps",
         (found.string,),
@@ -347,7 +351,7 @@ def first_exception(case: Case) -> Diagnosis | None:
     line = case.first_error
     if not line:
         return None
-    return Diagnosis("unknown", f"the first failing process said: {line.strip()}", "", (line,), confidence="none")
+    return Diagnosis(Failure.UNKNOWN, f"the first failing process said: {line.strip()}", "", (line,), confidence="none")
 
 
 RULES: tuple[t.Callable[[Case], Diagnosis | None], ...] = (

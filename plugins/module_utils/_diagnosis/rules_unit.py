@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from .._engine.failures import Failure
 from .case import Case, Diagnosis
 
 
@@ -19,7 +20,7 @@ def stale_log(case: Case) -> Diagnosis | None:
         return None
     invocation = case.get("journal_invocation", "identity.invocation_id")
     return Diagnosis(
-        "stale_log",
+        Failure.STALE_LOG,
         f"the log was last written at {written}, before this start ({started}): it is not this run's log",
         f"Read the journal of this start: journalctl _SYSTEMD_INVOCATION_ID={invocation or '...'}",
         tuple(case.lines[-1:]),
@@ -38,7 +39,7 @@ def crash_loop(case: Case) -> Diagnosis | None:
     cause = f". Cause of the last complete run: {last}" if last else ""
     nvcc = " (the CUDA toolkit is missing in the container)" if last and "nvcc" in str(last) else ""
     return Diagnosis(
-        "crash_loop",
+        Failure.CRASH_LOOP,
         f"the service crashed and was restarted {counts[-1] - counts[0]} times while waiting (NRestarts {counts[0]} -> {counts[-1]}){cause}{nvcc}",
         "Stop the unit, repair the cause, start again",
         tuple(f"NRestarts={count}" for count in counts),
@@ -58,7 +59,7 @@ def start_timeout(case: Case) -> Diagnosis | None:
     sums = f". {bytes_ / 1e9:.0f} GB at {speed:.0f} MB/s need about {need:.0f} s" if need and bytes_ and speed else ""
     wanted = int((need or 300) * 3 / 100 + 1) * 100
     return Diagnosis(
-        "start_timeout",
+        Failure.START_TIMEOUT,
         f"systemd stopped the start after {seconds or limit} s{came}{sums}",
         f"Set TimeoutStartSec to {wanted}, or Type=exec and no waiting in ExecStartPost",
         tuple(case.lines[-1:]),
@@ -81,7 +82,7 @@ def ram_kill(case: Case) -> Diagnosis | None:
         return None
     counted = f" (memory.events counts {kills:.0f})" if kills else ""
     return Diagnosis(
-        "ram_kill",
+        Failure.RAM_KILL,
         f"a process of the service was killed for want of main memory in the phase '{case.log.phase}'{counted}",
         "Raise gpu_container__memory_mib, or set weight_loader_drop_cache_after_load",
         (case.line(r"oom-kill|OOM killer|crashed with exit code -9") or "Result=oom-kill",),
@@ -98,7 +99,7 @@ def normal_stop(case: Case) -> Diagnosis | None:
         return None
     status = case.get("exit.status", "unit.ExecMainStatus", "unit.exec_status")
     return Diagnosis(
-        "normal_stop",
+        Failure.NORMAL_STOP,
         f"stopped on request (status {status} is how this engine ends)" if status else "stopped on request",
         "",
         (line,),
@@ -112,7 +113,7 @@ def stopped(case: Case) -> Diagnosis | None:
     if not line or case.first_error:
         return None
     return Diagnosis(
-        "stopped",
+        Failure.STOPPED,
         f"the service was stopped from outside in the phase '{case.log.phase}'; it did not fail",
         "Run the deployment again",
         (line,),
@@ -126,7 +127,7 @@ def killed(case: Case) -> Diagnosis | None:
         return None
     when = "while it served" if case.log.phase == "serving" else f"in the phase '{case.log.phase}'"
     return Diagnosis(
-        "killed_from_outside",
+        Failure.KILLED_FROM_OUTSIDE,
         f"the main process was ended by {how[1]} {when}; its log holds no error, so the signal came from outside",
         "Look at the kernel's log of the node (memory, Xid) and at who manages this container, then run the deployment again",
         tuple(case.lines[-2:]),
@@ -153,7 +154,7 @@ def warmup_sequence(case: Case) -> Diagnosis | None:
     cause = failed.split("warmup error:", 1)[-1].strip()
     seconds = steps[-1].get("t")
     return Diagnosis(
-        "warmup_failed",
+        Failure.WARMUP_FAILED,
         f"the web server was up but served nothing (health 503), its warm-up failed: {cause}. The process ended {seconds} s after the start",
         "Choose an attention_backend that has kernels for this GPU",
         (failed,),
@@ -168,7 +169,7 @@ def silent_source_build(case: Case) -> Diagnosis | None:
     what = started.split()[1].split("==")[0]
     torch, newest = case.get("torch"), wheels[-1] if wheels else "none"
     return Diagnosis(
-        "silent_source_build",
+        Failure.SILENT_SOURCE_BUILD,
         f"there is no {what} wheel for torch {torch} and Python {case.get('python')}, so it is compiled from source, which takes about an hour",
         f"Allow the build in so many words, or use the newest torch with a wheel ({newest})",
         (started,),
@@ -184,7 +185,7 @@ def resolver_surprise(case: Case) -> Diagnosis | None:
     name, found = next(iter(resolved.items()))
     if isinstance(found, dict) and case.get("strategy") == "first-index":
         return Diagnosis(
-            "wrong_index",
+            Failure.WRONG_INDEX,
             f"{name} {found.get('version')} was taken from the index {found.get('from')}, which hides the main index",
             "Mark the extra index explicit and bind only torch, torchvision and torchaudio to it",
             (f"{name}=={found.get('version')} from {found.get('from')}",),
@@ -194,7 +195,7 @@ def resolver_surprise(case: Case) -> Diagnosis | None:
         needs = [need for needs in (case.get("requires") or {}).values() for need in needs]
         pre = next((re.split(r"[<>=!~]", need)[0] for need in needs), "")
         return Diagnosis(
-            "resolver_backtracked",
+            Failure.RESOLVER_BACKTRACKED,
             f"the resolver chose {name} {found}, wanted is {wanted.removeprefix(name)}{f': {pre} exists only as a pre-release' if pre else ''}",
             f"Pin the version exactly{f' and allow pre-releases for {pre} only' if pre else ''}",
             (f"{name}=={found}",),

@@ -17,6 +17,7 @@ import threading
 import time
 import typing as t
 
+from .._engine.failures import Failure
 from .._engine.start_log import StartLog
 from .._linux.processes import process_words, within_cgroup
 from .._linux.processes_edge import ProcessTable
@@ -123,7 +124,7 @@ class ReadyWait:
             if now >= deadline and not self._walk.busy:
                 unit = self._systemd.state()
                 hang = self._log.hang(time.time(), hang_budgets_s, waited_s + now - began)
-                loss = self._unit_loss(unit) or (("hang", hang) if hang else None)
+                loss = self._unit_loss(unit) or ((Failure.HANG, hang) if hang else None)
                 return self._lost(loss, unit) if loss else Outcome("waiting", self._last, self._log, unit)
             events = self._events(now + 1.0 if self._walk.busy else min(now + 1.0, retry_at, deadline))
             if "walk" in events:
@@ -150,7 +151,7 @@ class ReadyWait:
         unit = self._systemd.state()
         foreign = self._foreign_listener(unit)
         if foreign:
-            return self._lost(("other_server_answers", foreign), unit)
+            return self._lost((Failure.OTHER_SERVER_ANSWERS, foreign), unit)
         loss = self._unit_loss(unit) or self._last.fault
         if loss:
             return self._lost(loss, unit)
@@ -164,21 +165,21 @@ class ReadyWait:
         unit = self._systemd.state()
         loss = self._unit_loss(unit)
         if loss is None and self._log.fatal:
-            loss = ("start_failed", f"the start has failed although {self._identity.unit} is still {unit.active_state}: {self._log.fatal.strip()}")
+            loss = (Failure.START_FAILED, f"the start has failed although {self._identity.unit} is still {unit.active_state}: {self._log.fatal.strip()}")
         return self._lost(loss, unit) if loss else None
 
     def _unit_loss(self, unit: UnitState) -> tuple[str, str] | None:
         if not self._identity.invocation_id:
-            return ("never_started", f"{self._identity.unit} was never started, it is {unit.active_state or 'absent'}")
+            return (Failure.NEVER_STARTED, f"{self._identity.unit} was never started, it is {unit.active_state or 'absent'}")
         present = self._systemd.identity(unit)
         change = identity_change(self._identity, present)
         if change:
-            return ("crash_loop" if present.n_restarts > self._identity.n_restarts else "identity_changed", change)
+            return (Failure.CRASH_LOOP if present.n_restarts > self._identity.n_restarts else Failure.IDENTITY_CHANGED, change)
         if unit.waiting_for_restart:
-            return ("crashed", f"the main process ended ({unit.exit_words}), systemd is about to start it again")
+            return (Failure.CRASHED, f"the main process ended ({unit.exit_words}), systemd is about to start it again")
         if unit.active_state in ("failed", "inactive", "deactivating") or not unit.main_pid:
             words = f": {unit.exit_words}" if unit.exit_words else ""
-            return ("crashed", f"{self._identity.unit} is {unit.active_state or 'absent'} (result {unit.result or 'unknown'}{words})")
+            return (Failure.CRASHED, f"{self._identity.unit} is {unit.active_state or 'absent'} (result {unit.result or 'unknown'}{words})")
         return None
 
     def _foreign_listener(self, unit: UnitState) -> str:
@@ -245,9 +246,9 @@ class ReadyWait:
         if not self._log.lines and self._identity.invocation_id:
             for line in self._systemd.journal(self._identity.invocation_id):
                 self._log.feed(line.text, line.time_s)
-        if loss[0] in ("crashed", "start_failed") and _PORT_LOST.search(self._log.fatal):
+        if loss[0] in (Failure.CRASHED, Failure.START_FAILED) and _PORT_LOST.search(self._log.fatal):
             foreign = self._foreign_listener(unit)
-            loss = ("other_server_answers", foreign) if foreign else loss
-        elif loss[0] == "crashed" and self._systemd.shutting_down():
-            loss = ("container_stopping", f"the container is shutting down, and {self._identity.unit} with it")
+            loss = (Failure.OTHER_SERVER_ANSWERS, foreign) if foreign else loss
+        elif loss[0] == Failure.CRASHED and self._systemd.shutting_down():
+            loss = (Failure.CONTAINER_STOPPING, f"the container is shutting down, and {self._identity.unit} with it")
         return Outcome("lost", self._last, self._log, unit, loss)

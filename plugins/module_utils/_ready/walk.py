@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .._engine.failures import Failure
 from .._linux.http_answer import HttpAnswer
 from .chat import answer_fault, answer_pattern, chat_answer, chat_request, reasoning_fault, served_models, tools_fault
 
@@ -80,27 +81,27 @@ def _health(server: Server, wanted: Wanted, before: Attempt) -> Attempt:
         return dataclasses.replace(before, reached="health", seconds=seconds)
     if answer.status in (0, 503):
         return dataclasses.replace(before, reached="port", note=f"/health: {answer.error or answer.status}", seconds=seconds)
-    fault = ("other_server_answers", f"/health was answered with status {answer.status}, which SGLang never does")
+    fault = (Failure.OTHER_SERVER_ANSWERS, f"/health was answered with status {answer.status}, which SGLang never does")
     return dataclasses.replace(before, reached="port", fault=fault, seconds=seconds)
 
 
 def _model(server: Server, wanted: Wanted, before: Attempt) -> Attempt:
     answer = server.get("/v1/models", 30.0)
     if answer.status in (401, 403):
-        return dataclasses.replace(before, fault=("api_key_refused", f"/v1/models answers {answer.status}: the server does not know the API key"))
+        return dataclasses.replace(before, fault=(Failure.API_KEY_REFUSED, f"/v1/models answers {answer.status}: the server does not know the API key"))
     if answer.status == 404:
-        return dataclasses.replace(before, fault=("other_server_answers", "/v1/models answers 404: this is no SGLang server"))
+        return dataclasses.replace(before, fault=(Failure.OTHER_SERVER_ANSWERS, "/v1/models answers 404: this is no SGLang server"))
     if answer.status != 200:
         return dataclasses.replace(before, note=f"/v1/models: {answer.error or answer.status}")
     models = served_models(answer.json())
     names = [model.name for model in models]
     if wanted.served_name and wanted.served_name not in names:
         words = f"the server serves {', '.join(names) or 'no model'}, wanted is {wanted.served_name}"
-        return dataclasses.replace(before, fault=("wrong_model", words))
+        return dataclasses.replace(before, fault=(Failure.WRONG_MODEL, words))
     context = next((model.context_length for model in models if model.name == wanted.served_name), models[0].context_length if models else 0)
     found = _loaded_path(server)
     if wanted.model_path and found and found.rstrip("/") != wanted.model_path.rstrip("/"):
-        return dataclasses.replace(before, fault=("wrong_model", f"the server loaded {found}, wanted is {wanted.model_path}"))
+        return dataclasses.replace(before, fault=(Failure.WRONG_MODEL, f"the server loaded {found}, wanted is {wanted.model_path}"))
     return dataclasses.replace(before, reached="model", context_length=context)
 
 
@@ -119,10 +120,10 @@ def _answer(server: Server, wanted: Wanted, before: Attempt) -> Attempt:
     answer = chat_answer(reply.json()) if reply.status == 200 else None
     if answer is None:
         words = reply.error or f"status {reply.status}: {' '.join(reply.text.split())[:200]}"
-        return dataclasses.replace(before, seconds=seconds, fault=("no_answer", f"the question was not answered ({words})"))
+        return dataclasses.replace(before, seconds=seconds, fault=(Failure.NO_ANSWER, f"the question was not answered ({words})"))
     fault = answer_fault(answer, answer_pattern(wanted.pattern))
     if fault:
-        return dataclasses.replace(before, seconds=seconds, answer=answer.text, fault=("wrong_answer", fault))
+        return dataclasses.replace(before, seconds=seconds, answer=answer.text, fault=(Failure.WRONG_ANSWER, fault))
     return dataclasses.replace(before, seconds=seconds, reached="answer", answer=answer.text)
 
 
@@ -138,5 +139,5 @@ def _tools(server: Server, wanted: Wanted, before: Attempt) -> Attempt:
         what = "with a tool" if fault_of is tools_fault else "with thinking on"
         fault = fault_of(answer) if answer else f"the request {what} was answered with status {reply.status or reply.error}"
         if fault:
-            return dataclasses.replace(before, fault=("tool_parser_wrong" if fault_of is tools_fault else "reasoning_parser_wrong", fault))
+            return dataclasses.replace(before, fault=(Failure.TOOL_PARSER_WRONG if fault_of is tools_fault else Failure.REASONING_PARSER_WRONG, fault))
     return dataclasses.replace(before, reached="tools")

@@ -8,30 +8,32 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .._engine.failures import Failure
+
 # Failures that a smaller configuration cures. All others come back with any rung, so none is tried.
 CURABLE = frozenset(
     {
-        "attention_workspace_oom",
-        "context_too_long",
-        "draft_load_oom",
-        "fraction_too_low",
-        "graph_capture_oom",
-        "hybrid_state_pool_too_large",
-        "known_upstream_bug",
-        "load_oom",
-        "no_fraction_fits",
-        "pool_allocation_oom",
-        "pools_too_large",
-        "rank_died_main_alive",
-        "request_slots_exhausted",
-        "serving_oom",
-        "state_slots_too_few",
-        "weights_too_large",
+        Failure.ATTENTION_WORKSPACE_OOM,
+        Failure.CONTEXT_TOO_LONG,
+        Failure.DRAFT_LOAD_OOM,
+        Failure.FRACTION_TOO_LOW,
+        Failure.GRAPH_CAPTURE_OOM,
+        Failure.HYBRID_STATE_POOL_TOO_LARGE,
+        Failure.KNOWN_UPSTREAM_BUG,
+        Failure.LOAD_OOM,
+        Failure.NO_FRACTION_FITS,
+        Failure.POOL_ALLOCATION_OOM,
+        Failure.POOLS_TOO_LARGE,
+        Failure.RANK_DIED_MAIN_ALIVE,
+        Failure.REQUEST_SLOTS_EXHAUSTED,
+        Failure.SERVING_OOM,
+        Failure.STATE_SLOTS_TOO_FEW,
+        Failure.WEIGHTS_TOO_LARGE,
     }
 )
 
 # Failures of attention kernels. A smaller configuration does not cure them, another backend does: the rung of that name, always the last one.
-KERNELS = frozenset({"jit_compile_failed", "jit_needs_toolkit", "warmup_failed"})
+KERNELS = frozenset({Failure.JIT_COMPILE_FAILED, Failure.JIT_NEEDS_TOOLKIT, Failure.WARMUP_FAILED})
 ATTENTION_RUNG = "other attention kernels"
 
 

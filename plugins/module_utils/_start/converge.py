@@ -17,6 +17,7 @@ import typing as t
 
 from .._core.changes import Change, plan_result
 from .._core.errors import KproError
+from .._engine.failures import Failure
 from .._linux.processes_edge import ProcessTable
 from .._linux.run_identity import RunIdentity, identity_from_dict
 from .._linux.systemd_edge import Systemd
@@ -296,7 +297,7 @@ class LadderRun:
             return self._progress("another run took over and goes on")
         if self._is_lost(step, watch, seen):
             return self._lost(step, watch.explained(seen, self._args(step.choice)))
-        if not step.follows and seen.outcome.loss[0] != "container_stopping":
+        if not step.follows and seen.outcome.loss[0] != Failure.CONTAINER_STOPPING:
             self._state.drop_record()
         raise self._left_alone(step, watch, seen)
 
@@ -325,7 +326,7 @@ class LadderRun:
             self._systemd.unit,
             f"{words}.{earlier} The start goes on",
             f"{WAIT_ON}; sglang_server__ready_timeout_s is how long a run waits",
-            loss={"class": "timeout", "words": words},
+            loss={"class": Failure.TIMEOUT.value, "words": words},
             stopped=False,
             identity=step.identity.as_dict(),
             lost=list(step.lost),
@@ -418,7 +419,7 @@ class LadderRun:
         return KproError(self._systemd.unit, reason, str(told.pop("remedy")), stopped=False, lost=list(step.lost), **told)
 
     def _never_started(self, step: Step, error: KproError) -> Result:
-        loss = {"class": "never_started", "words": error.reason}
+        loss = {"class": Failure.NEVER_STARTED.value, "words": error.reason}
         details = {"reason": error.reason, "remedy": error.remedy, "diagnosis": error.details["diagnosis"], "loss": loss, "log_tail": []}
         return self._lost(step, {**details, "identity": step.identity.as_dict(), "level": "", "elapsed_s": 0.0, "phases_s": {}})
 

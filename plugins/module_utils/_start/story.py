@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import typing as t
 
+from .._engine.failures import Failure
 from .._linux.unit_state import UnitState
 
 # The server answers, but not as it should.
-FAILED_CHECKS = frozenset({"wrong_answer", "no_answer", "wrong_model", "api_key_refused", "tool_parser_wrong", "reasoning_parser_wrong"})
+FAILED_CHECKS = frozenset(
+    {Failure.WRONG_ANSWER, Failure.NO_ANSWER, Failure.WRONG_MODEL, Failure.API_KEY_REFUSED, Failure.TOOL_PARSER_WRONG, Failure.REASONING_PARSER_WRONG}
+)
 # The start belongs to somebody else, or the container goes down with it.
-NOT_OURS = frozenset({"identity_changed", "container_stopping"})
+NOT_OURS = frozenset({Failure.IDENTITY_CHANGED, Failure.CONTAINER_STOPPING})
 
 WAIT_ON = "Run the deployment again to wait on"
 
@@ -31,9 +34,9 @@ def runs_now(unit: UnitState, *, answers: bool = False) -> str:
 
 def left_alone(loss: str, unit: UnitState) -> str:
     """Return why nothing was done about a start that is not this run's."""
-    if loss == "container_stopping":
+    if loss == Failure.CONTAINER_STOPPING:
         return "Nothing was done about it"
-    if loss == "identity_changed":
+    if loss == Failure.IDENTITY_CHANGED:
         return f"This run did not start it anew, so it was left as it is. {runs_now(unit)}"
     return f"This run did not start it, so it was left as it is. {runs_now(unit)}"
 

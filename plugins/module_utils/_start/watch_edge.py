@@ -11,6 +11,7 @@ import typing as t
 
 from .._diagnosis.case import Diagnosis
 from .._diagnosis.diagnose_with_plan_edge import explain
+from .._engine.failures import Failure
 from .._linux.http_answer import connect_address
 from .._linux.http_client_edge import HttpClient, is_elsewhere
 from .._linux.run_identity import RunIdentity
@@ -128,21 +129,21 @@ class StartWatch:
             "level": outcome.attempt.reached,
             "port": self._check.port,
         }
-        facts = {"memory_events": dict(seen.memory_events), **context, **given, "loss": list(outcome.loss), **around}
+        facts = {"memory_events": dict(seen.memory_events), **context, **given, "loss": [str(part) for part in outcome.loss], **around}
         return loss_details(explain(outcome.log.lines, facts), outcome, self._identity, seen.elapsed_s)
 
 
 def loss_details(finding: Diagnosis, outcome: Outcome, identity: RunIdentity, elapsed_s: float) -> dict[str, t.Any]:
     """Return a lost start as plain values."""
     loss = outcome.loss
-    reason = finding.cause if finding.class_ != "unknown" else f"{loss[1]}. {finding.cause}"
-    if loss[0] == "crash_loop" and finding.class_ not in ("unknown", "crash_loop"):
+    reason = finding.cause if finding.class_ != Failure.UNKNOWN else f"{loss[1]}. {finding.cause}"
+    if loss[0] == Failure.CRASH_LOOP and finding.class_ not in (Failure.UNKNOWN, Failure.CRASH_LOOP):
         reason = f"{reason}; {loss[1]}"
     return {
         "reason": reason,
         "remedy": finding.remedy or f"Read the log: journalctl _SYSTEMD_INVOCATION_ID={identity.invocation_id}",
         "diagnosis": finding.as_dict(),
-        "loss": {"class": loss[0], "words": loss[1]},
+        "loss": {"class": str(loss[0]), "words": loss[1]},
         "identity": identity.as_dict(),
         "log_tail": [without_secrets(line)[:2000] for line in outcome.log.lines[-20:]],
         **seen_values(outcome, elapsed_s),

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._engine.lanes import LANES, Facts, choose_lane, choose_python, contract_problems
+from ansible_collections.kpro.llm.plugins.module_utils._engine.lanes import LANES, Facts, Lane, choose_lane, choose_python, contract_problems
+from ansible_collections.kpro.llm.plugins.module_utils._engine.option_names import BY_VERSION
+from ansible_collections.kpro.llm.plugins.module_utils._engine.versions import NEWEST, TABLE, release_of, rules_of
 from ansible_collections.kpro.llm.plugins.module_utils._environment.lock import parse_lock
 
 LOCKS = Path(__file__).resolve().parents[5] / "roles/sglang_runtime/files/locks"
@@ -127,3 +129,18 @@ def test_the_tensor_parallel_guard_hits_nothing_else(facts: Facts) -> None:
 
 def test_all_broken_clauses_are_told_at_once() -> None:
     assert len(contract_problems(LANES["cu13"], Facts(driver_version="550.163.01", python="3.13", glibc="2.31"))) == 3
+
+
+@pytest.mark.parametrize("lane", LANES.values(), ids=lambda lane: lane.name)
+def test_the_memory_plan_knows_the_engine_of_each_lane(lane: Lane) -> None:
+    rules, warnings = rules_of(lane.engine_version)
+    assert rules.verified and not warnings
+
+
+def test_the_newest_lane_is_the_newest_release_that_the_plan_knows() -> None:
+    newest = max((lane.engine_version for lane in LANES.values()), key=release_of)
+    assert newest == NEWEST and release_of(TABLE[-1].first) <= release_of(NEWEST)
+
+
+def test_the_option_names_of_the_newest_lane_are_known() -> None:
+    assert max(BY_VERSION, key=release_of) == NEWEST
