@@ -84,7 +84,7 @@ def test_a_rung_that_cannot_fit_is_passed_over_and_what_the_plan_resolved_is_ren
         SERVES,
         sglang_server__plan="required",
         sglang_server__tp_size=2,
-        sglang_server__gpu_memory_mib=[49140, 49140],
+        sglang_server__gpus=[{"uuid": uuid, "name": "NVIDIA RTX A6000", "memory_mib": 49140} for uuid in GPUS],
         sglang_server__profiles=[
             {"name": "too low", "options": {"mem_fraction_static": 0.3}},
             {"name": "fits", "options": {"mem_fraction_static": 0.85, "context_length": 65536, "max_running_requests": 8}},

@@ -11,6 +11,7 @@ line for each deployment, with the numbers by caller. A caller that is named get
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import random
 import sys
@@ -38,6 +39,7 @@ _LOADER = DataLoader()
 CONFIGS: dict[str, Values] = json.loads((ROOT / "tests/unit/plugins/module_utils/fixtures/plan/model_configs.json").read_text(encoding="utf-8"))
 
 
+@functools.cache
 def loaded(path: str) -> t.Any:
     return _LOADER.load_from_file(str(ROOT / path), trusted_as_template=True)
 

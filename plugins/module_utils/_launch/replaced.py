@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import typing as t
 
 from .._core.errors import KproError
@@ -50,9 +51,16 @@ def _mapping(values: t.Mapping[str, t.Any], name: str) -> Values:
 
 def _with_memory(gpus: t.Sequence[t.Any], memory_mib: t.Sequence[t.Any]) -> list[t.Any]:
     """Return the GPUs as records, in order, each with its memory unless its record has one."""
-    records = [gpu if isinstance(gpu, dict) else {"uuid": gpu} for gpu in gpus]
-    known = [*memory_mib, *[None] * len(records)]
-    return [{**gpu, "memory_mib": known[number] if gpu.get("memory_mib") is None else gpu["memory_mib"]} for number, gpu in enumerate(records)]
+    if not memory_mib:
+        return list(gpus)
+    records = [{"uuid": gpu} if isinstance(gpu, str) else gpu for gpu in gpus]
+    return [{"memory_mib": mib, **_known(gpu)} for gpu, mib in itertools.zip_longest(records, memory_mib[: len(records)])]
+
+
+def _known(gpu: t.Any) -> Values:
+    if not isinstance(gpu, dict):
+        raise KproError("option gpus", f"{gpu!r} is no record of a GPU", "Give them as kpro.llm.gpu_info does", field="gpus")
+    return {name: value for name, value in gpu.items() if name != "memory_mib" or value is not None}
 
 
 def _with_last_rung(profiles: t.Sequence[Values], fallback: Values) -> list[Values]:

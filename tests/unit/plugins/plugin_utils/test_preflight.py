@@ -9,6 +9,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
 from ansible_collections.kpro.llm.plugins.plugin_utils import _preflight as preflight
 
 NODE = {
@@ -312,3 +313,37 @@ def test_packages_that_apt_cannot_have_are_a_finding_before_anything_changes() -
         "apt can't install dkms, proxmox-default-headers: E: Unable to locate package proxmox-default-headers. 401 Unauthorized. Enable it"
     ]
     assert preflight._packages({"apt": {**apt, "problem": ""}}) == [] == preflight._packages({})
+
+
+ASKED = {"lane": "cu13", "driver_version": "580.173.02", "driver_source": "runfile", "gpus": "all", "tp_size": "auto", "port": "30000"}
+
+
+def test_the_division_is_the_one_that_was_decided_and_else_follows_from_the_cards_on_the_bus() -> None:
+    without_driver = dataclasses.replace(SEEN, node={**NODE, "gpus": [], "pci": [{"bus_id": f"0000:{bus}:00.0"} for bus in (41, 61, 81)]})
+    assert preflight.wanted_of(ASKED, SEEN, 1).tp_size == 1
+    wanted = preflight.wanted_of(ASKED, without_driver, None)
+    assert (wanted.tp_size, wanted.tp_chosen, wanted.port) == (2, True, 30000)
+    assert preflight.wanted_of({**ASKED, "lane": "cpu"}, SEEN, None).tp_size == 1
+    given = preflight.wanted_of({**ASKED, "tp_size": "4"}, SEEN, None)
+    assert (given.tp_size, given.tp_chosen) == (4, False)
+    with pytest.raises(KproError, match="no number of GPUs"):
+        preflight.wanted_of({**ASKED, "tp_size": "two"}, SEEN, None)
+
+
+def test_gpus_that_tell_no_memory_are_named() -> None:
+    wanted, silent = dataclasses.replace(WANTED, plan=True), {**SEEN.container, "gpus": NODE["gpus"]}
+    found = [row.sentence for row in preflight.findings(wanted, dataclasses.replace(SEEN, container=silent)) if row.subject == "memory"]
+    assert found == ["It is not planned: the driver does not tell the memory of NVIDIA RTX A6000"]
+    assert "memory" not in states(wanted, errors={"container": "no answer"}, container={})
+
+
+def test_an_error_of_the_division_is_told_once() -> None:
+    one = {**SEEN.container, "gpus": [{"uuid": "GPU-a", "memory_mib": 49140}]}
+    told = sentences(dataclasses.replace(WANTED, gpus=1, plan=True), container=one, errors={"plan": "option tp_size: tp_size is 2, and there is 1 GPU"})
+    assert told.count(" | ") == 0 and "make both the same" in told
+
+
+def test_without_a_plan_the_remedy_does_not_offer_to_leave_it_out() -> None:
+    errors = {"plan": "engine option colour: SGLang 0.5.23 does not know it."}
+    assert sentences(errors=errors).endswith("does not know it. Change that")
+    assert sentences(dataclasses.replace(WANTED, plan=True), errors=errors).endswith("(sglang_server__plan: off)")

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import typing as t
+
 import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
-from ansible_collections.kpro.llm.plugins.module_utils._engine.options import config_text, named_for, release_of, rung_texts
+from ansible_collections.kpro.llm.plugins.module_utils._engine.options import config_text, named_for, release_of, rung_texts, service_rungs
 from ansible_collections.kpro.llm.plugins.module_utils._service.text import effective_text, environment_of, quoted_for_systemd, texts_digest, without_secrets
 
 
@@ -96,3 +98,29 @@ def test_each_rung_is_the_file_with_its_own_options() -> None:
     assert rung_texts("@KPRO_OPTIONS@", [], {"context_length": 1}, "0.5.23") == ["context-length: 1"]
     with pytest.raises(KproError, match="profile a: it has no options"):
         rung_texts("", [{"name": "a"}], {}, "0.5.23")
+
+
+def test_rungs_of_a_plan_are_put_into_the_template() -> None:
+    rungs = [
+        {"name": "long", "options": {"context_length": 65536}, "verdict": "OK"},
+        {"name": "short", "options": {"context_length": 1}, "refused": "too short"},
+    ]
+    found = service_rungs(rungs, "tp-size: 2\n@KPRO_OPTIONS@\n", "0.5.23", 2)
+    assert [rung["config_text"] for rung in found] == ["tp-size: 2\ncontext-length: 65536\n", "tp-size: 2\ncontext-length: 1\n"]
+    assert [(rung["name"], rung["args"], rung["refused"]) for rung in found] == [
+        ("long", {"context_length": 65536, "tp_size": 2}, ""),
+        ("short", {"context_length": 1, "tp_size": 2}, "too short"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rung", "words"),
+    [
+        ({"name": "x"}, "rung x: it has no config_text"),
+        ({"name": "x", "config_text": 7}, "rung x: config_text is no text"),
+        ({"name": "x", "config_text": "a: 1\n", "args": [1]}, "args has no keys"),
+    ],
+)
+def test_a_rung_that_is_none_is_named(rung: dict[str, t.Any], words: str) -> None:
+    with pytest.raises(KproError, match=words):
+        service_rungs([rung], "", "0.5.23", 0)
