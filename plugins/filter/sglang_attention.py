@@ -61,8 +61,5 @@ def sglang_attention(lane_name: str, capabilities: t.Sequence[str], toolkit: boo
 
 
 class FilterModule:
-    """The filters of this file."""
-
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
-        """Return them by name."""
         return {"sglang_attention": sglang_attention}

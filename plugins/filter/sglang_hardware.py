@@ -73,8 +73,5 @@ def sglang_hardware(lane_name: str, capabilities: t.Sequence[str], driver_versio
 
 
 class FilterModule:
-    """The filters of this file."""
-
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
-        """Return them by name."""
         return {"sglang_hardware": sglang_hardware}

@@ -65,8 +65,5 @@ def sglang_tp_size(wanted: t.Any, gpus: t.Any, config: t.Mapping[str, t.Any] | N
 
 
 class FilterModule:
-    """The filters of this file."""
-
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
-        """Return them by name."""
         return {"sglang_tp_size": sglang_tp_size}

@@ -31,7 +31,7 @@ class Judgement:
 
 
 def judge(seen: Values, wanted: t.Any) -> Judgement:
-    """Sort the errors that ``gpu_info`` found by whether the wanted GPUs work without their being settled.
+    """Split the errors of ``gpu_info`` into those that block the wanted GPUs and those that are harmless for them.
 
     :param seen: answer of ``gpu_info``.
     :param wanted: ``all``, a number, or a list of UUIDs and bus addresses.

@@ -91,7 +91,7 @@ def little_left(case: Case) -> Diagnosis | None:
 
 
 def loader_temporaries(case: Case) -> Diagnosis | None:
-    """Before 0.5.19 memory of the loader was counted as used: a tiny pool beside idle memory."""
+    """Before 0.5.19 the loader's memory counted as used: the pool stays tiny although memory is free."""
     found = case.find(r"[Cc]apture (?:\w+ )*(?:cuda|CUDA) graphs? end.*?mem usage=(-[\d.]+)")
     if not found:
         return None

@@ -37,7 +37,7 @@ def hardware_for(lane: Lane, capabilities: t.Sequence[str], driver_version: str,
     NCCL and the engine's own all-reduce ask for peer access each by itself: where copies between the GPUs don't arrive, both are told.
 
     :param driver_version: of the node; empty if there is none.
-    :param toolkit: nvcc of the lane's CUDA is installed. Its folder is named, as those of other lanes may lie beside it.
+    :param toolkit: nvcc of the lane's CUDA is installed. Its folder is named, because toolkits of other lanes may be installed, too.
     :param peers_off: why copies between the GPUs have to be switched off, empty if they work.
     """
     architectures = [f"sm{capability.replace('.', '')}" for capability in sorted(set(capabilities), key=numbers)]

@@ -389,7 +389,7 @@ class Hub:
 
 
 def _looked_up_in_any_case(headers: t.Any) -> t.Mapping[str, str]:
-    """A message is a mapping but in name; as a plain dict it would lose that ``ETag`` and ``etag`` are the same."""
+    """Return the headers as a mapping. Not a dict: header names ignore case."""
     return t.cast(t.Mapping[str, str], headers)
 
 

@@ -241,7 +241,7 @@ class FolderLock:
 
 
 class Ballast:
-    """A little space that is held back, to be let go when the disk is full and journals have to be written."""
+    """Space reserved so that journals still fit on a full disk."""
 
     def __init__(self, folder: HeldFolder) -> None:
         self._folder = folder
@@ -251,7 +251,7 @@ class Ballast:
             raise disk_error(folder.path, error) from error
 
     def drop(self) -> None:
-        """Let it go."""
+        """Free the space."""
         self._folder.remove(".ballast")
 
 

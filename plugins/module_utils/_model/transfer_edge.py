@@ -56,7 +56,7 @@ Opener = t.Callable[[RemoteFile, int, "int | None"], Answer]
 
 @dataclasses.dataclass(frozen=True)
 class TransferSettings:
-    """How hard to try; ``patience_s`` is how long no byte, or hardly one, may come."""
+    """Retry limits; ``patience_s``: longest time without a byte, or with hardly one."""
 
     connections: int = 8
     patience_s: float = 900.0

@@ -233,7 +233,7 @@ class ReadyWait:
         self._follow()
         end = time.monotonic() + _LAST_WORDS_S
         while self._follower is not None and time.monotonic() < end:
-            # After the end of the process systemd's own line is the last one; before it, silence is.
+            # Once the process is gone, stop at systemd's line; until then, at silence.
             quiet_s = end - time.monotonic() if wait_for_systemd else _QUIET_S
             heard = select.select([self._follower.fileno()], [], [], max(0.0, quiet_s))[0]
             if not heard:

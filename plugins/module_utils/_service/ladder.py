@@ -32,7 +32,7 @@ CURABLE = frozenset(
     }
 )
 
-# Failures of attention kernels. A smaller configuration does not cure them, another backend does: the rung of that name, always the last one.
+# Kernel failures: only the last rung (another backend) helps.
 KERNELS = frozenset({Failure.JIT_COMPILE_FAILED, Failure.JIT_NEEDS_TOOLKIT, Failure.WARMUP_FAILED})
 ATTENTION_RUNG = "other attention kernels"
 

@@ -113,7 +113,7 @@ class StartWatch:
         return Seen(outcome, waited_s, since(events, read_memory_events(events_file)), elapsed_s)
 
     def forget(self) -> None:
-        """The wait is over."""
+        """Delete the record of the wait."""
         self._clock.forget()
 
     def explained(self, seen: Seen, args: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:

@@ -47,7 +47,7 @@ def test_nothing_and_half_of_something_are_read_as_nothing(tmp_path: Path) -> No
     [
         (FileNotFoundError(2, "No such file or directory", "/srv/models/.incoming"), "/srv/models/.incoming: No such file or directory", "Correct that"),
         (OSError(28, "No space left on device"), "No space left on device", "Correct that"),
-        (ValueError("odd"), "ValueError: odd (test__job_status.py, line ", "Report this"),
+        (ValueError("odd"), "ValueError: odd (test_status_edge.py, line ", "Report this"),
         (KproError("model", "the disk is full", "Free space"), "the disk is full", "Free space"),
     ],
 )
