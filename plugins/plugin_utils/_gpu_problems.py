@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which problems of a node's GPUs stand in the way of a deployment, and which only a person should hear of."""
+"""Splits problems of a node's GPUs into those that block a deployment and those that are only reported."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from .case import Case, Diagnosis, gib
 
 # Below it graphs and activations run out of memory sooner or later (public logs: 1.35 GiB died under load).
 _LITTLE_GIB = 1.5
-# What the driver and a CUDA context take of an idle card, and a tolerance above which somebody else holds memory.
+# Memory that driver and CUDA context take on an idle card, and a tolerance: more is held by another process.
 _IDLE_GIB, _TOLERANCE_GIB = 0.65, 1.0
 
 

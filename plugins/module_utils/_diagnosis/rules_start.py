@@ -20,7 +20,7 @@ _GATE = (
     (
         r"^GPU memory is in use",
         Failure.GPU_OCCUPIED,
-        "It is none of ours (leftovers of ours are ended before a start): kpro.llm.gpu_cleanup on the node names who holds it; end it where it belongs",
+        "It does not belong to this service (our leftovers are ended before a start): kpro.llm.gpu_cleanup on the node names the holder; end it where it runs",
     ),
     (
         r"^port \d+ on \S+ cannot be had \(Cannot assign requested address\)",

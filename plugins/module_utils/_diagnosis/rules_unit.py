@@ -171,7 +171,7 @@ def silent_source_build(case: Case) -> Diagnosis | None:
     return Diagnosis(
         Failure.SILENT_SOURCE_BUILD,
         f"there is no {what} wheel for torch {torch} and Python {case.get('python')}, so it is compiled from source, which takes about an hour",
-        f"Allow the build in so many words, or use the newest torch with a wheel ({newest})",
+        f"Allow the build explicitly, or use the newest torch with a wheel ({newest})",
         (started,),
         action="warn_and_continue",
     )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the engine has to know about the GPUs at hand, derived anew on each run: peer access, toolkit, attention kernels, and where compiled kernels lie.
+"""Settings of the engine for the present GPUs, derived anew on each run: peer access, toolkit, attention kernels, and the folder of compiled kernels.
 
 SGLang itself never imports the classic ``flash-attn``: its own kernels hold what Hopper's ``fa3`` backend needs, and ``fa4`` is the
 package ``flash-attn-4``, which the CUDA lanes lock.

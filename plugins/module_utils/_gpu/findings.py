@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is wrong with a driver and its device nodes, and what to do."""
+"""Faults of a driver and its device nodes, and their remedies."""
 
 from __future__ import annotations
 

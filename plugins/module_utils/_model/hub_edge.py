@@ -30,7 +30,7 @@ from . import hub_protocol as protocol
 from .hub_protocol import RemoteFile
 
 AGENT = "kpro.llm hf_model"
-# What a broken link raises, in all its forms; a ValueError is an address or a number of the server's that is none.
+# All exceptions of a broken link; a ValueError is a malformed address or number from the server.
 LINK_ERRORS = (urllib.error.URLError, http.client.HTTPException, OSError, EOFError, ValueError)
 # A connection may be silent for a while; but a server that sends a byte now and then would never be silent.
 LONGEST_HEAD_S = 60.0

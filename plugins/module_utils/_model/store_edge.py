@@ -319,7 +319,7 @@ def _full_of_holes(descriptor: int) -> bool:
     found = os.fstat(descriptor)
     if found.st_size < SPARSE_BYTES or found.st_blocks * 512 > found.st_size // SPARSE_SHARE:
         return False
-    # What was written a moment ago counts only when it has reached the disk.
+    # A recent write counts only when it has reached the disk.
     os.fsync(descriptor)
     return os.fstat(descriptor).st_blocks * 512 <= found.st_size // SPARSE_SHARE
 

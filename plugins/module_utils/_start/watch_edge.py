@@ -40,7 +40,7 @@ WAIT_SPEC: dict[str, t.Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What one call saw of a start.
+    """One call's view of a start.
 
     :param waited_s: by all calls of this run.
     :param memory_events: what the kernel counted since the wait began.
@@ -170,7 +170,7 @@ def progress_words(outcome: Outcome, elapsed_s: float) -> str:
 
 
 def still_loading(outcome: Outcome, waited_s: float) -> str:
-    """Return what is said when a run has waited long enough for a start that goes on."""
+    """Return the message of a run that has waited long enough for a start that goes on."""
     share = f" ({outcome.log.detail})" if outcome.log.detail else ""
     note = f", {outcome.attempt.note}" if outcome.attempt.note and outcome.log.phase in ("warmup", "serving") else ""
     return f"still loading{share}, not ready after {waited_s:.0f} s; it came as far as: {outcome.log.words}{note}"

@@ -27,7 +27,7 @@ _FP8_GENERATION = 89
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What must hold: one request with the whole context, so many requests at once, and two features."""
+    """The required result: one request with the whole context, a number of requests at once, and two features."""
 
     context_tokens: int
     concurrent_requests: int
