@@ -9,4 +9,4 @@ from ..plugin_utils._long_step import LongStep
 
 
 class ActionModule(LongStep):
-    """See :class:`LongStep`."""
+    pass

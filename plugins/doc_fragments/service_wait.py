@@ -36,7 +36,7 @@ options:
     type: dict
     default: {}
   memory_events:
-    description: File of the container's control group whose count C(oom_kill) tells a process killed for want of memory from others; may be absent.
+    description: File of the container's control group whose count C(oom_kill) tells a process killed because memory ran out from others; may be absent.
     type: path
     default: /sys/fs/cgroup/memory.events
   context:

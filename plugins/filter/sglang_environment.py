@@ -108,8 +108,5 @@ def sglang_environment(
 
 
 class FilterModule:
-    """The filters of this file."""
-
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
-        """Return them by name."""
         return {"sglang_environment": sglang_environment}

@@ -59,8 +59,5 @@ def sglang_lane(wanted: str, driver_version: str = "") -> dict[str, t.Any]:
 
 
 class FilterModule:
-    """The filters of this file."""
-
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
-        """Return them by name."""
         return {"sglang_lane": sglang_lane}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which problems of a node's GPUs stand in the way of a deployment, and which only a person should hear of."""
+"""Splits problems of a node's GPUs into those that block a deployment and those that are only reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Judgement:
 
 
 def judge(seen: Values, wanted: t.Any) -> Judgement:
-    """Sort the errors that ``gpu_info`` found by whether the wanted GPUs work without their being settled.
+    """Split the errors of ``gpu_info`` into those that block the wanted GPUs and those that are harmless for them.
 
     :param seen: answer of ``gpu_info``.
     :param wanted: ``all``, a number, or a list of UUIDs and bus addresses.

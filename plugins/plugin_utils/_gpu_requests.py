@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all containers of the inventory ask of one node's GPUs."""
+"""The requests of all containers of the inventory for one node's GPUs."""
 
 from __future__ import annotations
 

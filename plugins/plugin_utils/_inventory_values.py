@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is wrong with the values that an inventory gives to the roles, asked before the first of them runs.
+"""Finds wrong values in an inventory before the first role runs.
 
 A role checks its own when it begins, which for the last one is after everything has been changed.
 """
@@ -59,7 +59,7 @@ def problems(known: t.Mapping[str, Spec], names: t.Iterable[str], value_of: t.Ca
         try:
             value = copy.deepcopy(value_of(name))
         except AnsibleError as error:
-            # What a phase leaves is not there yet, and an inventory may use it.
+            # The result of a phase is not there yet, and an inventory may use it.
             if _RESULT.search(error.message):
                 continue
             found.append(f"{name}: {error.message}")

@@ -104,7 +104,7 @@ class LongStep(ActionBase):
             if stopped and cut in ("", "the module was ended from outside"):
                 raise AnsibleConnectionFailure(f"It was stopped while this step waited for it. {lost}")
             if time.monotonic() - began >= _RECONNECT_S:
-                hint = "What this step waits for goes on there: run the deployment again once it can be reached"
+                hint = "The work of this step goes on there: run the deployment again once it can be reached"
                 raise AnsibleConnectionFailure(f"The connection was lost and did not come back within {_RECONNECT_S:.0f} s. {hint}. {lost}")
             cut = lost
             time.sleep(_PAUSE_S)

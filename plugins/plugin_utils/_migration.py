@@ -21,7 +21,7 @@ Values = t.Mapping[str, t.Any]
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What was observed.
+    """The observation.
 
     :param source: inventory name of the old node.
     :param target: inventory name of the new node.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a new start of our own service would find free on its GPUs."""
+"""The free GPU memory that a new start of our own service would find."""
 
 from __future__ import annotations
 

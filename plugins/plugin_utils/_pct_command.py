@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the ``pct`` connection sends to the node and how it reads the answer. Pure."""
+"""The commands that the ``pct`` connection sends to the node, and the reading of their answers. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What stands in the way of a deployment, judged from what was observed. Pure."""
+"""Obstacles to a deployment, judged from the observation. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CPU_LEVEL_MIN = 2  # of the wheels of NumPy 2.4 (numpy._core._multiarray_umath._
 _ONLY_A_PERSON = ("foreign_driver", "claimed_by_vm", "vfio_ids", "gpu_not_started")
 
 Values = t.Mapping[str, t.Any]
-# What ansible-core puts before the reason itself.
+# ansible-core's words before the reason itself.
 _BEFORE_THE_REASON = re.compile(r"^(?:(?:Task|Action|Module) failed: |Nothing was changed\. )+")
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-f-]+\Z", re.IGNORECASE)
 
@@ -38,7 +38,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """What the preflight saw; an empty mapping means that it did not look, and ``errors`` has the reason by subject.
+    """The observation of the preflight; an empty mapping means that it did not look, and ``errors`` has the reason by subject.
 
     A subject that was not looked at without a reason is a finding, too: a look must not be able to drop out.
 
@@ -63,7 +63,7 @@ class Observed:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What the deployment asks for.
+    """The wanted deployment.
 
     :param gpus: the inventory's choice of GPUs: ``all``, a number, or a list.
     :param tp_chosen: ``tp_size`` was not asked for, but follows from GPUs and model.

@@ -191,7 +191,7 @@ class Applier:
 
     def _do_create(self, parameters: dict[str, str]) -> None:
         what = f"creation of container {self._vmid}"
-        # What carries the id before is somebody else's, whatever becomes of the creation.
+        # A guest that has the id before the creation belongs to somebody else, whether or not the creation succeeds.
         before = {"volumes": list(self._observer.volumes(self._vmid))} if self._host else {}
         for attempt in range(1, WRITE_TRIES + 1):
             try:
@@ -248,7 +248,7 @@ class Applier:
         if written and not text.missing_device(error.reason):
             self.notes.append(f"{what}: Proxmox answered '{error.reason}', but the change was written")
             return
-        state = "the change was written all the same" if written else "nothing of it was written" if present else "it has gone meanwhile"
+        state = "the change was written anyway" if written else "nothing of it was written" if present else "it has gone meanwhile"
         remedy = error.remedy
         if text.is_hotplug_refusal(error.reason):
             remedy = f"Stop it first ('pct shutdown {self._vmid}'), or allow a restart with restart: true (gpu_container__restart: true)"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is declared about a container, and the configuration keys that follow from it."""
+"""The declaration of a container, and the configuration keys that follow from it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was observed about a container and its node before a plan is made."""
+"""The observed container and node, before a plan is made."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Present:
 class Elsewhere:
     """A guest of the cluster with the wanted id that is not a container on this node.
 
-    :param obstacles: what stands in the way of its migration to this node, one sentence each.
+    :param obstacles: to its migration to this node, one sentence each.
     """
 
     vmid: int

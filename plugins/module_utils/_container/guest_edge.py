@@ -64,7 +64,7 @@ class Guest:
 
 
 def wait_for(look: t.Callable[[], str], good: t.Callable[[str], bool], timeout_s: float) -> str:
-    """Look again and again until the answer is good or the time is over; return the last answer."""
+    """Poll until good or timed out; return the last answer."""
     end = time.monotonic() + timeout_s
     while True:
         answer = look()

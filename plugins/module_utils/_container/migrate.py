@@ -35,7 +35,7 @@ SETTLE_TRIES = 3
 
 @dataclasses.dataclass(frozen=True)
 class Wish:
-    """What is asked for.
+    """The wanted move.
 
     :param target: name of the node to which the container goes.
     :param target_storage: storage of the volumes there; empty: the one of the same name.
@@ -65,7 +65,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """What an earlier move of ours left that was cut off, as its record on this node says.
+    """The remains of an earlier, interrupted move of ours, from its record on this node.
 
     :param here: the node on which the record is, and on which a lock can be taken off.
     :param ours: whether there is such a record of a move of this container to this target.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What keeps Proxmox from migrating a container, or the container from starting afterwards. Pure.
+"""Obstacles to the migration of a container, and to its start afterwards. Pure.
 
 Sources: PVE::LXC::Migrate refuses bind and device mounts without ``shared=1`` and does not look at ``dev[n]`` at all.
 """
@@ -18,7 +18,7 @@ from .._pve.idmap import FileState
 
 
 def obstacles(config: Config, target: str, paths: t.Mapping[str, FileState]) -> list[str]:
-    """Return a sentence for each thing that stands in the way of a migration; nothing is detached or removed by them.
+    """Return a sentence for each obstacle to a migration; nothing is detached or removed.
 
     :param config: the container's configuration on the node where it is.
     :param target: name of the node to which it would go.

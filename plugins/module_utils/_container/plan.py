@@ -30,7 +30,7 @@ from .facts import Facts, Present, Work
 
 @dataclasses.dataclass(frozen=True)
 class LxcPlan:
-    """What will be done, and what a person should know.
+    """Changes to make, and notes for a person.
 
     :param changes: the steps in order; empty means that the container is as declared.
     :param notes: sentences for people; they change nothing.
@@ -66,7 +66,7 @@ def _plan_wait(declared: Declared, facts: Facts, work: Work) -> LxcPlan:
     state = being.get(work.words.split()[0], f"is being worked on ({work.words})")
     sentence = f"Wait until the {work.words} has ended{f' (task {work.upid})' if work.upid else ''}: it {state} now"
     gpus = checks.choose_gpus(declared, facts) if declared.state != "absent" else None
-    return LxcPlan((Change(sentence, state, "as it will be", ("wait",)),), ("What else has to change is known after that",), gpus)
+    return LxcPlan((Change(sentence, state, "as it will be", ("wait",)),), ("Other changes are known after that",), gpus)
 
 
 def _plan_remnant(declared: Declared, facts: Facts, remnant: Remnant) -> LxcPlan:
@@ -290,7 +290,7 @@ def _make_folders(paths: t.Iterable[str], ids: tuple[int, int], declared: Declar
         if path in written:
             sentence, owner = f"Make the folder {path} on the node for the container's root ({ids[0]}:{ids[1]})", ids
         else:
-            # What a container only reads, it can't give to others changed.
+            # A container that only reads a folder can't change it for others.
             sentence, owner = f"Make the folder {path} on the node for its root (0:0), the container only reads it", (0, 0)
         found.append(Change(sentence, None, "0755", ("folder", path, *owner)))
     return found

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a module is going to do: the single source of ``changed``, ``diff`` and the printed plan."""
+"""A module's planned changes: the single source of ``changed``, ``diff`` and the printed plan."""
 
 from __future__ import annotations
 

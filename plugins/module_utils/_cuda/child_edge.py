@@ -25,7 +25,7 @@ from .model import CudaDevice, CudaError, PeerCheck
 
 @dataclasses.dataclass
 class CudaAnswer:
-    """What the child found; ``doing`` is what it was at when its time ran out, empty if it came to its end."""
+    """The child's findings; ``doing`` names the step at which its time ran out, empty if it finished."""
 
     nodes: tuple[DeviceNode, ...] = ()
     error_code: int = 0

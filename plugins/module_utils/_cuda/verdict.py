@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What CUDA's answers mean: why it does not start, and whether GPUs may talk to each other."""
+"""The meaning of CUDA's answers: why it does not start, and whether GPUs may copy to each other."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from .case import Diagnosis, gpus_of
 Facts = t.Mapping[str, t.Any]
 
 _SHOWN = 2
-# The log does not say what of the pools does not fit; the plan does.
+# The log names no pool; the plan does.
 _POOL_CLASSES = {"state_copies": Failure.HYBRID_STATE_POOL_TOO_LARGE, "state_slots": Failure.HYBRID_STATE_POOL_TOO_LARGE}
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a diagnosis is, and the case that it is made from."""
+"""A diagnosis, and the case that it is made from."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .._engine.start_log import StartLog, rank_of, read_start_log
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What went wrong.
+    """The cause of a failure, and its remedy.
 
     :param class_: the kind of failure; ``unknown`` is an honest answer.
     :param cause: one sentence with the numbers that decided.
     :param evidence: the lines that decided.
     :param remedy: which setting to change; empty if none helps.
     :param direction: for a setting, ``raise`` or ``lower``; otherwise empty.
-    :param confidence: ``certain`` (said in so many words), ``likely`` (fits, other causes possible) or ``none``.
+    :param confidence: ``certain`` (the log states it), ``likely`` (fits, other causes possible) or ``none``.
     :param action: what a deployment should do: stop_and_report, warn_and_continue, fix_and_continue or continue_or_wait.
     :param phase: phase of the start in which it happened; filled in by :func:`_diagnose.diagnose`.
     """

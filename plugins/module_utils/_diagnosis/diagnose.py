@@ -53,7 +53,7 @@ def silent_faults(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None 
 
 
 def _loss(case: Case) -> Diagnosis | None:
-    """What the waiting saw itself, where the log does not say more."""
+    """The waiter's own observation, if the log is silent."""
     loss = case.get("loss")
     if not isinstance(loss, (list, tuple)) or len(loss) != 2 or loss[0] in (Failure.CRASHED, Failure.START_FAILED, Failure.TIMEOUT):
         return None

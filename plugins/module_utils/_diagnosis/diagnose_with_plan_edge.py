@@ -14,7 +14,7 @@ from .._linux.held_folder_edge import read_bounded
 from .case import Diagnosis, gpus_of
 from .diagnose import diagnose
 
-# What the plan models; an error of another kind has nothing to gain from it.
+# Classes that the memory plan can quantify.
 _PLANNED = frozenset(
     {
         Failure.HYBRID_STATE_POOL_TOO_LARGE,

@@ -129,8 +129,8 @@ def hybrid_state(case: Case) -> Diagnosis | None:
     words = f" ({float(rest[1]):.2f} GiB rest)" if rest else ""
     return Diagnosis(
         Failure.HYBRID_STATE_POOL_TOO_LARGE,
-        f"not one slot of the state pool fits beside the weights{words}",
-        f"Raise mem_fraction_static or free GPU memory; lowering it makes this worse. What helps too: {_LESS_STATE}",
+        f"not one slot of the state pool fits next to the weights{words}",
+        f"Raise mem_fraction_static or free GPU memory; lowering it makes this worse. This also helps: {_LESS_STATE}",
         (line,),
         "raise",
     )

@@ -13,7 +13,7 @@ from .case import Case, Diagnosis, gib, gpus_of
 
 # Below it graphs and activations run out of memory sooner or later (public logs: 1.35 GiB died under load).
 _LITTLE_GIB = 1.5
-# What the driver and a CUDA context take of an idle card, and a tolerance above which somebody else holds memory.
+# Memory that driver and CUDA context take on an idle card, and a tolerance: more is held by another process.
 _IDLE_GIB, _TOLERANCE_GIB = 0.65, 1.0
 
 
@@ -90,7 +90,7 @@ def little_left(case: Case) -> Diagnosis | None:
 
 
 def loader_temporaries(case: Case) -> Diagnosis | None:
-    """Before 0.5.19 memory of the loader was counted as used: a tiny pool beside idle memory."""
+    """Before 0.5.19 the loader's memory counted as used: the pool stays tiny although memory is free."""
     found = case.find(r"[Cc]apture (?:\w+ )*(?:cuda|CUDA) graphs? end.*?mem usage=(-[\d.]+)")
     if not found:
         return None

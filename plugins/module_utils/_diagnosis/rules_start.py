@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules about what a start's log says in so many words: options, files, kernels, GPUs' links."""
+"""Rules about clear statements in a start's log: options, files, kernels, links between GPUs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .case import Case, Diagnosis
 _DRIVER_OF_CUDA = {13: 580, 12: 525}
 
 
-# What the gate says, the class of it, and what helps.
+# The gate's message, its class, and the remedy.
 _GATE = (
     (
         r"^GPU memory is in use",
         Failure.GPU_OCCUPIED,
-        "It is none of ours (leftovers of ours are ended before a start): kpro.llm.gpu_cleanup on the node names who holds it; end it where it belongs",
+        "It does not belong to this service (our leftovers are ended before a start): kpro.llm.gpu_cleanup on the node names the holder; end it where it runs",
     ),
     (
         r"^port \d+ on \S+ cannot be had \(Cannot assign requested address\)",
@@ -64,7 +64,7 @@ def bad_option(case: Case) -> Diagnosis | None:
 
 
 def port_taken(case: Case) -> Diagnosis | None:
-    """Somebody else has the port; the engine prints its ready line all the same."""
+    """Another process has the port; the engine prints its ready line anyway."""
     line = case.line(r"address already in use")
     if not line:
         return None
@@ -90,7 +90,7 @@ def weights_truncated(case: Case) -> Diagnosis | None:
 
 
 def model_path_missing(case: Case) -> Diagnosis | None:
-    """A path that is no folder is taken for a name on the hub."""
+    """The engine takes a path that is no folder for a name on the hub."""
     line = case.line(
         r"^(?!.*_fix_v5).*(?:Repo id must be in the form|does not appear to have a file named config\.json|couldn't connect to .* to load the files)"
     )
@@ -120,7 +120,7 @@ def model_type_unknown(case: Case) -> Diagnosis | None:
 
 
 def known_bug(case: Case) -> Diagnosis | None:
-    """Bugs whose fix is known; names are those of the project's tracker."""
+    """Known bugs, named as in the project's tracker."""
     line = case.line(r"shape mismatch in mtp weight loader|mtp.*shape mismatch")
     speculative = case.option("speculative_algorithm")
     if line and speculative:
@@ -150,7 +150,7 @@ def dtype_mismatch(case: Case) -> Diagnosis | None:
 
 
 def toolkit_missing(case: Case) -> Diagnosis | None:
-    """Kernels are compiled at start and there is no compiler of the GPU."""
+    """Kernels are compiled at start, but the CUDA compiler is missing."""
     line = case.line(r"[Cc]ould not find nvcc|nvcc: (?:command )?not found")
     if not line:
         return None
@@ -165,7 +165,7 @@ def toolkit_missing(case: Case) -> Diagnosis | None:
 
 
 def cxx_missing(case: Case) -> Diagnosis | None:
-    """torch compiles for the CPU and there is no C++ compiler."""
+    """torch compiles for the CPU, but the C++ compiler is missing."""
     line = case.line(r"InvalidCxxCompiler|No working C\+\+ compiler")
     if not line:
         return None
@@ -185,7 +185,7 @@ def toolkit_mismatch(case: Case) -> Diagnosis | None:
     return Diagnosis(
         Failure.NVCC_TORCH_MISMATCH,
         f"nvcc is of CUDA {found[1]}, torch was built for {found[2]}",
-        f"Set CUDA_HOME to a toolkit {found[2]} for the build; the one of the distribution may stay beside it",
+        f"Set CUDA_HOME to a toolkit {found[2]} for the build; the distribution's own may stay installed",
         (found.string,),
     )
 
@@ -201,7 +201,7 @@ def build_killed(case: Case) -> Diagnosis | None:
     fewer = max(1, min(int(cores or 4), int((limit or 2**35) / 2**30 / 6)))
     return Diagnosis(
         Failure.BUILD_OOM,
-        f"a kernel build was killed for want of main memory{memory}{jobs}",
+        f"a kernel build was killed because main memory ran out{memory}{jobs}",
         f"Build with MAX_JOBS={fewer} (about 6 GiB each), or give the container more memory",
         (line,),
         "lower",
@@ -258,7 +258,7 @@ def no_peer_access(case: Case) -> Diagnosis | None:
 
 
 def allocator_conflict(case: Case) -> Diagnosis | None:
-    """An allocator setting that shared GPU memory cannot bear."""
+    """An allocator setting that shared GPU memory does not support."""
     line = case.line(r"cudaIpcGetMemHandle|cudaIpcOpenMemHandle")
     setting = str(case.get("env.PYTORCH_CUDA_ALLOC_CONF", "environment.PYTORCH_CUDA_ALLOC_CONF") or "")
     if not line or "expandable_segments:True" not in setting:
@@ -272,7 +272,7 @@ def allocator_conflict(case: Case) -> Diagnosis | None:
 
 
 def library_mismatch(case: Case) -> Diagnosis | None:
-    """Userland in the container and driver of the node differ."""
+    """The driver's libraries in the container and the node's driver have different versions."""
     line = case.line(r"Driver/library version mismatch")
     if not line:
         return None
@@ -308,7 +308,7 @@ def rank_waits(case: Case) -> Diagnosis | None:
         return None
     return Diagnosis(
         Failure.RANK_MISSING,
-        "one rank finished loading and waited in vain for another, which died or reads from a slow disk",
+        "one rank finished loading and waited for another, which died or reads from a slow disk",
         "Look at the first rank that failed; on slow storage set weight_loader_disable_mmap",
         (line,),
         confidence="likely",

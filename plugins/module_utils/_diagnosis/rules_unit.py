@@ -13,7 +13,7 @@ from .case import Case, Diagnosis
 
 
 def stale_log(case: Case) -> Diagnosis | None:
-    """The log ends before this start began: it tells about another one."""
+    """The log ends before this start began, so it belongs to another start."""
     written, started = case.get("log_mtime"), case.get("start_time")
     # Both in ISO 8601 with the same zone, so that text order is time order.
     if not isinstance(written, str) or not isinstance(started, str) or written >= started:
@@ -28,7 +28,7 @@ def stale_log(case: Case) -> Diagnosis | None:
 
 
 def crash_loop(case: Case) -> Diagnosis | None:
-    """The count of restarts rose while somebody waited."""
+    """The number of restarts rose during the wait."""
     samples = case.get("samples", "unit_samples")
     if not isinstance(samples, list):
         return None
@@ -76,14 +76,14 @@ def _seconds(text: str) -> int | None:
 
 
 def ram_kill(case: Case) -> Diagnosis | None:
-    """The kernel ended a process for want of main memory; systemd and the control group count it, exit code 137 alone does not say so."""
+    """The kernel killed a process because main memory ran out. systemd and the control group count it; exit code 137 alone does not prove it."""
     kills = case.number("memory_events.oom_kill")
     if str(case.get("unit.Result", "unit.result") or "") != "oom-kill" and not kills:
         return None
     counted = f" (memory.events counts {kills:.0f})" if kills else ""
     return Diagnosis(
         Failure.RAM_KILL,
-        f"a process of the service was killed for want of main memory in the phase '{case.log.phase}'{counted}",
+        f"a process of the service was killed because main memory ran out in the phase '{case.log.phase}'{counted}",
         "Raise gpu_container__memory_mib, or set weight_loader_drop_cache_after_load",
         (case.line(r"oom-kill|OOM killer|crashed with exit code -9") or "Result=oom-kill",),
         "raise",
@@ -91,7 +91,7 @@ def ram_kill(case: Case) -> Diagnosis | None:
 
 
 def normal_stop(case: Case) -> Diagnosis | None:
-    """A stop that was asked for; some versions end it by SIGKILL of themselves."""
+    """A requested stop; some versions then kill themselves with SIGKILL."""
     if not case.get("stop_requested") and not case.find(r"^Stopping |Stopped .*\.service"):
         return None
     line = case.line(r"SIGTERM received|Gracefully exiting|Finished server process")
@@ -136,14 +136,14 @@ def killed(case: Case) -> Diagnosis | None:
 
 
 def _ended_by_request(case: Case) -> str:
-    """systemd's own account of a stop, for want of its line in the log: with Restart=always, only a stop that was asked for is followed by rest."""
+    """systemd's own account of a stop, if the log lacks the line. With Restart=always, only a requested stop stays stopped."""
     asked = str(case.get("unit.active_state") or "") in ("inactive", "deactivating") and str(case.get("unit.result") or "") == "success"
     how = str(case.get("unit.exit_words") or "")
     return f"{how}, unit {case.get('unit.active_state')}" if asked and how.startswith("ended by signal 15") else ""
 
 
 def warmup_sequence(case: Case) -> Diagnosis | None:
-    """Steps of a start: the web framework was up, the engine was not."""
+    """The web framework was up, the engine was not."""
     steps = case.get("steps")
     if not isinstance(steps, list):
         return None
@@ -171,14 +171,14 @@ def silent_source_build(case: Case) -> Diagnosis | None:
     return Diagnosis(
         Failure.SILENT_SOURCE_BUILD,
         f"there is no {what} wheel for torch {torch} and Python {case.get('python')}, so it is compiled from source, which takes about an hour",
-        f"Allow the build in so many words, or use the newest torch with a wheel ({newest})",
+        f"Allow the build explicitly, or use the newest torch with a wheel ({newest})",
         (started,),
         action="warn_and_continue",
     )
 
 
 def resolver_surprise(case: Case) -> Diagnosis | None:
-    """The resolver took another version, or another index, than was meant."""
+    """The resolver chose another version or another index than the wanted one."""
     resolved = case.get("resolved")
     if not isinstance(resolved, dict) or not resolved:
         return None

@@ -20,7 +20,7 @@ PREFERENCES = "/etc/apt/preferences.d/kpro-nvidia"
 UNIT_FOLDER = "/etc/systemd/system"
 _HEAD = "# Written by the Ansible collection kpro.llm; changes are undone at its next run.\n"
 
-# What Debian, Ubuntu and NVIDIA's own repository call the parts of a driver. Not nvidia-*: the container toolkit is called so, too.
+# Package names of a driver's parts at Debian, Ubuntu and NVIDIA. Not nvidia-*: the container toolkit is called so, too.
 DRIVER_PACKAGES = (
     "cuda-drivers*",
     "firmware-nvidia-*",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is wanted of an NVIDIA driver and what is there."""
+"""The wanted NVIDIA driver and the present one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Source = t.Literal["runfile", "cuda_repo"]
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What the caller wants.
+    """The wanted driver.
 
     :param version: full driver version; for the userland it is the version that the kernel runs.
     :param sha256: empty: the vendor's checksum file beside ``url`` decides.
@@ -76,7 +76,7 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class Present:
-    """What is there.
+    """The observed system.
 
     :param runfile: version that the vendor's package has recorded as installed by it, None if none.
     :param packages: installed Debian packages of the driver.

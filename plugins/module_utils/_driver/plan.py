@@ -51,7 +51,7 @@ class DriverPlan:
 
 
 def node_plan(wanted: Wanted, present: Present) -> DriverPlan:
-    """Return the plan for a node. What may fail for reasons of the node (packages, download, build) comes first, when nothing is changed yet.
+    """Return the plan for a node. Steps that may fail because of the node (packages, download, build) come first, while nothing is changed yet.
 
     :raises KproError: the module would be rejected by Secure Boot.
     """

@@ -13,7 +13,7 @@ from .._core.errors import KproError
 from .._gpu.text import version_key
 
 NAME = "kpro-nvidia"
-# What NVIDIA's installation guide pins; a pattern with a version leaves packages of other versions (the container toolkit) alone.
+# The pins of NVIDIA's installation guide; a pattern with a version leaves packages of other versions (the container toolkit) alone.
 PINNED = "*nvidia* libcuda* libnv* libxnvctrl* cuda-drivers* firmware-nvidia-gsp*"
 # Libraries, tools and the persistence daemon, without anything of X or OpenGL.
 MAIN_PACKAGE = "nvidia-driver-cuda"

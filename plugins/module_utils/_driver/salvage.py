@@ -1,10 +1,10 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What becomes of the driver that was there when the installation of another one fails.
+"""Restore the old driver after a failed replacement.
 
-The modules are let go of before the vendor's installer runs, and the installer takes the former driver away at some point of its own.
-A failure before that point is undone by loading the modules again; after it the node has no driver, which a person has to be told.
+The modules are unloaded before the vendor's installer runs, and the installer removes the old driver at some point of its own.
+Before that point, loading the modules again undoes a failure; after it the node has no driver, and the message says so.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def _is_driver(row: t.Sequence[str]) -> bool:
 
 
 def check_sources(wanted: Wanted, present: Present) -> None:
-    """Refuse a second source of the driver beside the one that is asked for.
+    """Refuse a second source of the driver besides the wanted one.
 
     :raises KproError: naming what is there, and how it is removed or kept.
     """

@@ -12,7 +12,7 @@ import typing as t
 from .files import PERSISTENCE_UNIT
 from .model import Present, Wanted
 
-# Innermost last: a module is let go of before the one it needs.
+# Innermost last: a module is unloaded before the one that it needs.
 MODULES = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia")
 LOADED = ("nvidia", "nvidia_uvm")
 INSTALLER_LOG = "/var/log/nvidia-installer.log"
@@ -143,12 +143,12 @@ def userland_steps(wanted: Wanted) -> tuple[Step, ...]:
 
 
 def runs_another(wanted: Wanted, present: Present) -> bool:
-    """Say whether the kernel runs another version, which has to be let go of; to add a module to the right one disturbs nobody."""
+    """Say whether the kernel runs another version, which has to be unloaded; adding a module to the right one disturbs nobody."""
     return present.loaded is not None and present.loaded.version != wanted.version
 
 
 def unload_steps(present: Present) -> list[Step]:
-    """Return how the loaded modules are let go of; the persistence daemon holds them and comes back with the units."""
+    """Return the steps that unload the modules; the persistence daemon holds them and comes back with the units."""
     loaded = [name for name in MODULES if name in present.modules]
     if not loaded:
         return []

@@ -12,7 +12,7 @@ from .._gpu.holders import Holder
 from .._gpu.model import GpuContainer, NvmlReport
 from .model import GpuUser
 
-# What somebody's shell hangs on where logins have no scope of their own: to stop these would end more than the process.
+# Never advise stopping these: they hold login shells.
 _SHELLS = re.compile(r"(sshd?|user|(console-|serial-|container-)?getty|cron|atd|pve\w*|lxc\S*)(@\S*)?\.service$")
 
 

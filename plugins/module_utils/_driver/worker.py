@@ -38,7 +38,7 @@ _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What the module hands to its worker.
+    """The order that the module gives to its worker.
 
     :param facts: what explains a failure (see :func:`_driver_explain.failure`).
     """

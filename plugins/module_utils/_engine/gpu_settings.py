@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the engine has to know about the GPUs at hand, derived anew on each run: peer access, toolkit, attention kernels, and where compiled kernels lie.
+"""Settings of the engine for the present GPUs, derived anew on each run: peer access, toolkit, attention kernels, and the folder of compiled kernels.
 
 SGLang itself never imports the classic ``flash-attn``: its own kernels hold what Hopper's ``fa3`` backend needs, and ``fa4`` is the
 package ``flash-attn-4``, which the CUDA lanes lock.
@@ -37,7 +37,7 @@ def hardware_for(lane: Lane, capabilities: t.Sequence[str], driver_version: str,
     NCCL and the engine's own all-reduce ask for peer access each by itself: where copies between the GPUs don't arrive, both are told.
 
     :param driver_version: of the node; empty if there is none.
-    :param toolkit: nvcc of the lane's CUDA is installed. Its folder is named, as those of other lanes may lie beside it.
+    :param toolkit: nvcc of the lane's CUDA is installed. Its folder is named, because toolkits of other lanes may be installed, too.
     :param peers_off: why copies between the GPUs have to be switched off, empty if they work.
     """
     architectures = [f"sm{capability.replace('.', '')}" for capability in sorted(set(capabilities), key=numbers)]

@@ -20,7 +20,7 @@ CPU = "cpu"
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
-    """What an environment of the lane needs, measured where nothing else is said.
+    """The needs of an environment of the lane, measured unless noted.
 
     :param download_mib: bytes fetched from the index, in MiB (tests/locks/remake tells them).
     :param installed_mib: the environment with bytecode, in MiB; uv's cache shares its files by hard links.
@@ -155,7 +155,7 @@ def choose_python(lane: Lane, wanted: str, distribution_python: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What the contract is checked against; empty text and None mean unknown, which is not judged.
+    """Facts for the contract; empty text and None mean unknown, which is not judged.
 
     :param toolkits: versions of the CUDA toolkits installed ("13.0"); an empty sequence means that there is none.
     """

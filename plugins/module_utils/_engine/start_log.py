@@ -63,7 +63,7 @@ _SHARDS = re.compile(r"shards:?\s*(\d+)\s*%")
 
 @dataclasses.dataclass
 class StartLog:
-    """What the lines read so far say; :meth:`feed` them in order."""
+    """The state of a start by the lines read so far; :meth:`feed` them in order."""
 
     phase: str = "gate"
     phase_since_s: float = 0.0
@@ -101,7 +101,7 @@ class StartLog:
 
     @property
     def next_words(self) -> str:
-        """What comes after the present phase."""
+        """The next phase."""
         following = _ORDER[self.phase] + 1
         return PHASES[following].words if following < len(PHASES) - 1 else "nothing more"
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What SGLang's memory rules are in which version, as data.
+"""SGLang's memory rules by version, as data.
 
 Read in the published wheels: 0.5.9, 0.5.10.post1 and 0.5.23 whole; of 0.5.10 to 0.5.22 what each release changes in the functions that size
 the pools and choose the settings. tests/differential holds the pinned ones to the engine's own code.

@@ -22,7 +22,7 @@ from .steps import job, unit_name
 # A unit that is stopped says so; what it runs may need a moment to end.
 UNIT = ("UMask=0022", "TimeoutStopSec=20", "TasksMax=infinity")
 
-# What a build that has just ended has answered.
+# Answer of a build that has just ended.
 _DONE: t.Mapping[str, t.Any] = {"rebuild": False, "verify": "changed", "unit": ""}
 
 _SOURCE: dict[str, t.Any] = {
@@ -121,7 +121,7 @@ def ensure(params: t.Mapping[str, t.Any], *, apply: bool, keep: bool = False) ->
             ended = builder.wait(params["poll_s"])
             if not ended.finished:
                 return {**plan_result([]), "finished": False, "progress": ended.progress}
-            # What was asked for was just done: a new environment, every file of it read.
+            # The request was just met: a new environment, with every file read.
             params = {**params, **_DONE}
     wanted, present, warnings = observe(params, keep=keep or apply)
     changes = plan(present, wanted)

@@ -49,7 +49,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What lies at a path now; ``kind`` is "none" where nothing is, "other" for a device, a pipe or a socket."""
+    """The present thing at a path; ``kind`` is "none" where nothing is, "other" for a device, a pipe or a socket."""
 
     kind: Kind | t.Literal["none", "other"]
     mode: int = 0

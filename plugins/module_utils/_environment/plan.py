@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an environment is, what it should be, and the steps from one to the other."""
+"""The present environment, the wanted one, and the steps between them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Environment:
 
 @dataclasses.dataclass(frozen=True)
 class Present:
-    """What was found.
+    """The observed environments.
 
     :param wheel: the kept wheel of the package that is built from source.
     :param damage: files of the environment in force that are not as they were built.

@@ -59,7 +59,7 @@ class SourcePackage:
 
     @property
     def fits(self) -> str:
-        """What a wheel is bound to, in words."""
+        """The constraints of a wheel, in words."""
         return ", ".join(f"{name} {value}" for name, value in self.tags.items())
 
     def split_lock(self) -> tuple[str, str]:

@@ -119,7 +119,7 @@ def steps(present: Present, wanted: Wanted, target: str) -> list[dict[str, t.Any
     sync = [uv, "pip", "sync", "--python", python, "--require-hashes", "--only-binary=:all:", "--compile-bytecode", *offline, *links, f"{files}/packages.txt"]
     check = f"import importlib.metadata as m; assert m.version({wanted.package!r}) == {wanted.package_version!r}, m.version({wanted.package!r})"
     user = {"uid": wanted.user.uid, "gid": wanted.user.gid} if wanted.user else None
-    # What the environment shares with uv's cache by hard links is damaged there, too.
+    # The environment shares files with uv's cache by hard links, so they are damaged there, too.
     damaged = packages_of(damage for damage in present.damage if damage.shared)
     clean = [{"phase": "clean", "argv": [uv, "cache", "clean", *damaged]}] if damaged else []
     build = [
@@ -167,7 +167,7 @@ class Status:
 
 @dataclasses.dataclass(frozen=True)
 class Counters:
-    """What can be counted of a running step.
+    """The countable progress of a running step.
 
     :param cached: wheels unpacked in uv's cache; ``installed``: packages in the new environment.
     :param sources: files of Python code in it; ``compiled``: those with bytecode.

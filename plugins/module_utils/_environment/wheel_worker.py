@@ -87,7 +87,7 @@ def _once(job: t.Mapping[str, t.Any], intake: Intake, here: t.Sequence[str]) -> 
 
 
 def stop(_number: int, _frame: t.Any) -> t.NoReturn:
-    """End: systemd stops the unit, or the system goes down. What has arrived is kept."""
+    """End: systemd stops the unit, or the system goes down. Wheels that have arrived are kept."""
     raise KproError("wheels of the peer", "it was stopped (SIGTERM)", "Run again: what has arrived is kept")
 
 

@@ -101,7 +101,7 @@ class Worker:
                     raise
                 told = " ".join(error.lines)
                 print(f"not as locked, fetch again: {told}", flush=True)
-                self.notes.append(f"What uv's cache held of {', '.join(error.packages)} was not as locked, and was fetched again ({told})")
+                self.notes.append(f"uv's cache held other files of {', '.join(error.packages)} than the lock names; they were fetched again ({told})")
                 self._step({"phase": "clean", "argv": [*self._job["clean"], *error.packages]})
                 dropped |= set(error.packages)
                 contents |= error.contents

@@ -20,7 +20,7 @@ from .raw_lines import MountLine, RawLine, ReadFiles
 BUS_ID = re.compile(r"^(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?$", re.IGNORECASE)
 NVIDIA_MAJOR = 195
 MOST_MINORS = 64  # more GPUs than any node has
-# What LXC reads for every container (through common.conf), so that a hook there is a hook of all.
+# LXC reads this for every container (through common.conf), so a hook there is a hook of all.
 COMMON_INCLUDE = "/usr/share/lxc/config/common.conf.d"
 KINDS = {"lxc": "container", "qemu-server": "VM"}
 
@@ -34,7 +34,7 @@ Slot = tuple[int, int, int]
 
 
 class Card(t.Protocol):
-    """What a claim is compared with; ``index`` is NVML's, by bus id."""
+    """The GPU that a claim is compared with; ``index`` is NVML's, by bus id."""
 
     @property
     def uuid(self) -> str: ...

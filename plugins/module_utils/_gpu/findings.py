@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is wrong with a driver and its device nodes, and what to do."""
+"""Faults of a driver and its device nodes, and their remedies."""
 
 from __future__ import annotations
 
@@ -151,13 +151,13 @@ def kernel_findings(kernels: t.Sequence[str], running: str, dkms: t.Iterable[Dkm
 
 
 def leftover_findings(dkms: t.Iterable[DkmsEntry], used: t.Collection[str]) -> list[Finding]:
-    """Return driver versions that DKMS keeps beside the one in use: it builds them again for each new kernel.
+    """Return driver versions that DKMS keeps besides the one in use: it builds them again for each new kernel.
 
     :param used: the versions that are loaded and on disk; none: there is nothing to compare with.
     """
     names = {entry.version: entry.name for entry in dkms if used and entry.version not in used}
     return [
-        Finding("dkms_leftover", "warning", f"driver {version}", "DKMS still keeps it beside the one in use", f"dkms remove -m {name} -v {version} --all")
+        Finding("dkms_leftover", "warning", f"driver {version}", "DKMS still keeps it besides the one in use", f"dkms remove -m {name} -v {version} --all")
         for version, name in sorted(names.items())
     ]
 

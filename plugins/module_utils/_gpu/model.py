@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known of GPUs, their device nodes and who uses them."""
+"""GPUs, their device nodes and their users, as values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class NvmlReport:
-    """What NVML (or nvidia-smi in its place) said; ``error`` is empty if it could be asked."""
+    """The answer of NVML (or nvidia-smi in its place); ``error`` is empty if it answered."""
 
     source: str
     driver_version: str | None = None

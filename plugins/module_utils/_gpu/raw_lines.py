@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What raw ``lxc.*`` lines say about NVIDIA devices and driver files. Pure.
+"""NVIDIA devices and driver files in raw ``lxc.*`` lines. Pure.
 
 The lines belong to other people: whatever can't be understood is passed over, nothing here raises.
 """

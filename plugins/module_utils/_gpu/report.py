@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What gpu_info returns, out of what was seen."""
+"""The result of gpu_info, made from the observation."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .._linux.unit_state import UnitState
 
 TOLD_LINES = 3
 _WIDTH = 300
-# What systemd itself says about each unit; it repeats what the state says.
+# systemd's own messages about each unit; they repeat the state.
 _OF_SYSTEMD = re.compile(r"^(?:[\w@.-]+\.service: |Start(?:ed|ing) |Stopp(?:ed|ing) |Deactivated |Consumed )")
 _OOM = re.compile(r"oom-kill|Out of memory|killed by the OOM killer|A process of this unit has been killed by the OOM", re.IGNORECASE)
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")

@@ -33,10 +33,10 @@ PACKAGE = "ansible_collections.kpro.llm.plugins.module_utils"
 RUN_DIRECTORY = "/run/kpro-llm"
 JOB_NAME = "job.json"
 JOB_BYTES = 64 << 20
-# An end is reported once, to the call that was waiting; one that nobody took belongs to an earlier run.
+# Report a result once; older than 60 s means an earlier run.
 STALE_END_S = 60.0
 LOOK_S = 0.2
-# A worker that has told its end is gone in a moment.
+# A worker exits soon after it has written its end.
 GOES_S = 30.0
 ASK_SYSTEMD_S = 2.0
 KEPT_LINES = 60

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a job in a transient unit says about itself, in one small file."""
+"""Edge to a job's status: one small file that the job writes about itself."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from .._core.errors import KproError
 
 @dataclasses.dataclass(frozen=True)
 class CommandResult:
-    """What a program answered; ``stdout`` and ``stderr`` are text (undecodable bytes are kept as surrogates)."""
+    """A program's answer; ``stdout`` and ``stderr`` are text (undecodable bytes are kept as surrogates)."""
 
     argv: tuple[str, ...]
     rc: int

@@ -41,7 +41,7 @@ _LINK_WORDS = "it is a link in a folder that others than root can change"
 
 
 class Refused(OSError):
-    """What is there is nothing that this process may touch."""
+    """This process may not touch the thing at this path."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(errno.EPERM, reason, path)

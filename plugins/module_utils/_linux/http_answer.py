@@ -12,7 +12,7 @@ import typing as t
 
 @dataclasses.dataclass(frozen=True)
 class HttpAnswer:
-    """What came back.
+    """One HTTP answer.
 
     :param status: HTTP status; 0 if there was no answer.
     :param error: why there was none: refused, timeout, or the system's words.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a process sees mounted, read from ``/proc/PID/mountinfo``, and whether that is still what the node has."""
+"""A process's mounts, from ``/proc/PID/mountinfo``, compared with the node's."""
 
 from __future__ import annotations
 

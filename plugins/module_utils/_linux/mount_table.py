@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is mounted where: the kernel's mount tables read and compared. Pure.
+"""Reads and compares the kernel's mount tables. Pure.
 
 One folder has many paths (bind mounts, containers); its place, a file system and the path within it, is the same for all of them.
 """
@@ -47,7 +47,7 @@ class Mount:
 
     @property
     def place(self) -> Place:
-        """What is mounted."""
+        """The mounted source."""
         return Place(self.device, self.root)
 
     def place_of(self, path: str) -> Place:

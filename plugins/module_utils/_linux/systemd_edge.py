@@ -100,7 +100,7 @@ class Systemd:
     def _never_started(self, said: str) -> KproError:
         state = self.state()
         lines = [line.text for line in self.journal(state.invocation_id, 20)] if state.invocation_id else []
-        # It would be tried again and again.
+        # systemd would restart it.
         self.stop_soon()
         why = next((line.partition(": ")[2] for line in lines if re.match(rf"{re.escape(self.unit)}: Failed (?:at step|to (?!.*result))", line)), said)
         cause = f"systemd could not start it{f' ({state.exit_words})' if state.exit_words else ''}: {why.strip() or state.result}"

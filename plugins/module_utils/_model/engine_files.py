@@ -59,7 +59,7 @@ Sizes = t.Mapping[str, int]
 
 @dataclasses.dataclass(frozen=True)
 class EngineFiles:
-    """What the engine does with the files of a folder.
+    """The engine's use of the files of a folder.
 
     :param weights: paths of the weights that it loads, sorted.
     :param left_out: path of each file with other weights, and why it is not loaded.

@@ -281,7 +281,7 @@ def _observe(options: ModelOptions, hub: Hub, snapshot: store.Snapshot) -> tuple
     files, reader = _reader(options, hub, snapshot)
     selection = reader.selection(options.include, options.exclude)
     if selection.engine.problem and not selection.engine.weights and not options.include:
-        remedy = f"{selection.engine.remedy}. To fetch the files all the same, name them in hf_model__include"
+        remedy = f"{selection.engine.remedy}. To fetch the files anyway, name them in hf_model__include"
         raise KproError(what, selection.engine.problem, remedy, field="weights")
     if not selection.files:
         raise KproError(what, "no file is selected", "Correct hf_model__include and hf_model__exclude")
@@ -331,7 +331,7 @@ def _origins(result: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _unfinished(options: ModelOptions, progress: str) -> dict[str, t.Any]:
-    # Whether something changes was said by the call that started the work, and is said again at its end.
+    # The call that started the work reported whether something changes; the last call reports it again.
     empty = {"path": "", "repository": options.repository, "commit": "", "size_bytes": 0, "left_out": []}
     return {**empty, **plan_result([]), "finished": False, "progress": progress}
 

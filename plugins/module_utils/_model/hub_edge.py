@@ -30,7 +30,7 @@ from . import hub_protocol as protocol
 from .hub_protocol import RemoteFile
 
 AGENT = "kpro.llm hf_model"
-# What a broken link raises, in all its forms; a ValueError is an address or a number of the server's that is none.
+# All exceptions of a broken link; a ValueError is a malformed address or number from the server.
 LINK_ERRORS = (urllib.error.URLError, http.client.HTTPException, OSError, EOFError, ValueError)
 # A connection may be silent for a while; but a server that sends a byte now and then would never be silent.
 LONGEST_HEAD_S = 60.0
@@ -389,7 +389,7 @@ class Hub:
 
 
 def _looked_up_in_any_case(headers: t.Any) -> t.Mapping[str, str]:
-    """A message is a mapping but in name; as a plain dict it would lose that ``ETag`` and ``etag`` are the same."""
+    """Return the headers as a mapping. Not a dict: header names ignore case."""
     return t.cast(t.Mapping[str, str], headers)
 
 

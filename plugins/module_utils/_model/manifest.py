@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a model folder holds and should hold.
+"""The present and the wanted files of a model folder.
 
 The manifest lists every file of the commit, also those not selected, so that a later question with other patterns can be
 answered without the hub. A file counts as unchanged while size and mtime are those of the moment when its hash was checked.
@@ -26,7 +26,7 @@ SHORT_COMMIT = 12
 
 @dataclasses.dataclass(frozen=True)
 class Stat:
-    """What the file system says about a file."""
+    """A file's state in the file system."""
 
     size_bytes: int
     mtime_ns: int

@@ -110,7 +110,7 @@ class PartialFile:
             self._folder.write(f"{self._name}.json", plan.journal_text(self.file.size_bytes, ranges).encode())
 
     def close(self) -> None:
-        """Bring everything to the disk and let go of the file."""
+        """Write everything to the disk and close the file."""
         self.sync()
         with self._sync_lock, self._lock:
             if self._descriptor >= 0:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What hf_model has to do: the plan, and the space that it needs."""
+"""The plan of hf_model, and the space that it needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPARE_INODES = 64
 
 @dataclasses.dataclass(frozen=True)
 class Present:
-    """What was seen on the target.
+    """The observed target.
 
     :param states: of the selected files.
     :param parts_bytes: bytes of the missing files that an earlier run has already brought, by path.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the weights of a model are, from the headers of its safetensors files alone."""
+"""A model's weights, from the headers of its safetensors files alone."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ class FolderLock:
 
 
 class Ballast:
-    """A little space that is held back, to be let go when the disk is full and journals have to be written."""
+    """Space reserved so that journals still fit on a full disk."""
 
     def __init__(self, folder: HeldFolder) -> None:
         self._folder = folder
@@ -251,7 +251,7 @@ class Ballast:
             raise disk_error(folder.path, error) from error
 
     def drop(self) -> None:
-        """Let it go."""
+        """Free the space."""
         self._folder.remove(".ballast")
 
 
@@ -319,7 +319,7 @@ def _full_of_holes(descriptor: int) -> bool:
     found = os.fstat(descriptor)
     if found.st_size < SPARSE_BYTES or found.st_blocks * 512 > found.st_size // SPARSE_SHARE:
         return False
-    # What was written a moment ago counts only when it has reached the disk.
+    # A recent write counts only when it has reached the disk.
     os.fsync(descriptor)
     return os.fstat(descriptor).st_blocks * 512 <= found.st_size // SPARSE_SHARE
 

@@ -25,7 +25,7 @@ from .transfer_pace import SHORT_STRETCH_BYTES, Pace, Ways
 from .transfer_plan import MIB, Piece
 
 BUFFER_BYTES = 1 << 18
-# What may be lost by a kill or a power cut, over all connections, with a margin below the promised 64 MiB.
+# A kill or a power cut may lose this much, over all connections, with a margin below the promised 64 MiB.
 UNSYNCED_BYTES = 40 * MIB
 CRAWL_BYTES_PER_S = 4096
 CRAWL_S = 30.0
@@ -56,7 +56,7 @@ Opener = t.Callable[[RemoteFile, int, "int | None"], Answer]
 
 @dataclasses.dataclass(frozen=True)
 class TransferSettings:
-    """How hard to try; ``patience_s`` is how long no byte, or hardly one, may come."""
+    """Retry limits; ``patience_s``: longest time without a byte, or with hardly one."""
 
     connections: int = 8
     patience_s: float = 900.0
@@ -97,7 +97,7 @@ class Transfer:
         self.received_bytes = 0
         self.resumed_bytes = 0
         self.note = ""
-        # What a person should know in the end, though the work goes on.
+        # Notes for a person that do not stop the work.
         self.events: list[str] = []
 
     def run(self, files: t.Sequence[RemoteFile], finish: t.Callable[[RemoteFile, str], None], report: t.Callable[[], None]) -> None:
@@ -128,7 +128,7 @@ class Transfer:
             self._stop.set()
             with self._changed:
                 self._changed.notify_all()
-            # What is still on its way is not wanted any more.
+            # Bytes that are still on their way are not wanted any more.
             self._end_reads(0.0)
             for thread in threads:
                 thread.join(self._settings.patience_s if not self._failure else 5.0)

@@ -36,7 +36,7 @@ class _Way:
 
 
 class Ways:
-    """Which of the ways a piece takes. Not locked: its owner does that.
+    """Chooses the source of a piece; the caller holds the lock.
 
     :param names: what to call the ways, in order of preference.
     :param patience_s: of the whole transfer; a silent way must not use it up.

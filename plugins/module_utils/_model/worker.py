@@ -28,7 +28,7 @@ RATE_WINDOW_S = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What the module hands to its worker; the file it comes in is readable by root only."""
+    """The order that the module gives to its worker; only root can read its file."""
 
     store: str
     repository: str

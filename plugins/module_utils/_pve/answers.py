@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Proxmox's answers mean: error texts, task names, exit states.
+"""The meaning of Proxmox's answers: error texts, task names, exit states.
 
 Exit codes and HTTP states carry no class (everything domain-like is 500, the CLI leaks errno), so the text decides;
 all texts are from recorded exchanges.
@@ -93,7 +93,7 @@ def message_of(stderr: str) -> str:
     noise = ("trying to acquire lock", "pvesh ", "USAGE:", "OK")
     kept = [line for line in lines if line and not line.startswith(noise)]
     if BAD_PARAMETERS in kept:
-        # What precedes it are warnings (an index that was never fetched), what follows names the parameters.
+        # Warnings precede it (an index that was never fetched); the parameters follow it.
         kept = kept[kept.index(BAD_PARAMETERS) + 1 :] or kept
     return "; ".join(dict.fromkeys(kept))
 

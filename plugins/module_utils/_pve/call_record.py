@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was written down before a call of ``pvesh`` was made."""
+"""The record written before a call of ``pvesh``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STARTED_BY_PATH = {"lxc": "create", "migrate": "migrate", "resize": "resize", "a
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What was written down before a call was made.
+    """The record written before a call.
 
     :param name: name of the work, for example ``create-129``.
     :param kind: the work: ``create``, ``destroy``, ``start``, ``shutdown``, ``resize``, ``migrate``, ``download``, ``set``.

@@ -146,7 +146,7 @@ class Calls:
         os.replace(draft, os.path.join(place, "record.json"))
 
     def settle(self, name: str) -> None:
-        """Write down that work has come to a good end. What it answered stays, for another caller that waits for the same work."""
+        """Record that the work succeeded. Its answer stays, for another caller that waits for the same work."""
         record = self.record(name)
         if record is None or record.ended:
             return

@@ -17,7 +17,7 @@ from . import property as prop
 NUMBERED = re.compile(r"^(dev|mp|net|unused)(\d+)$")
 INTEGERS = frozenset({"cores", "memory", "swap", "cpuunits", "tty"})
 BOOLEANS = frozenset({"onboot", "protection", "template", "console", "debug", "unprivileged"})
-# What an absent key means (PVE::LXC::Config): swap absent in a file is 0, whatever create would fill in.
+# Meaning of an absent key (PVE::LXC::Config): swap absent in a file is 0, whatever create would fill in.
 DEFAULTS = {"memory": "512", "swap": "0", "onboot": "0", "protection": "0", "template": "0", "console": "1"}
 DEFAULTS |= {"debug": "0", "unprivileged": "0", "tty": "2", "cmode": "tty", "cpulimit": "0", "description": ""}
 READ_ONLY = frozenset({"unprivileged", "rootfs", "arch", "ostype", "template"})

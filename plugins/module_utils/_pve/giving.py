@@ -29,7 +29,7 @@ _REMEDY_OF_BOTH = "Choose another GPU for one of them, or allow sharing with sha
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What one container asks for.
+    """One container's request.
 
     :param name: its name in the inventory.
     :param wanted: ``all``, a number, or a list of UUIDs, bus ids and indexes (NVML's, by bus id); None is none.
@@ -51,7 +51,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Grant:
-    """What one container gets.
+    """One container's GPUs.
 
     :param problem: why it can't get what it asks for.
     :param notes: sentences for people.
@@ -205,7 +205,7 @@ class _Giving:
         if reserved and not request.share:
             open_places = open_places[: max(len(open_places) - reserved, 0)]
         if len(given) + len(open_places) < count:
-            # What it waits for is kept for nobody: another container may be satisfied all the same.
+            # Nothing is reserved for a container that has to wait: another one may still be satisfied.
             self._problems[request.vmid] = self._too_few(request, len(given) + len(open_places), users)
             return
         given |= set(open_places[: count - len(given)])

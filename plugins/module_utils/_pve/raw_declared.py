@@ -35,7 +35,7 @@ REASONS = {
 
 @dataclasses.dataclass(frozen=True)
 class RawEdit:
-    """What has to go and to come in a file's raw lines."""
+    """Raw lines to remove from a file and to add to it."""
 
     gone: tuple[RawLine, ...] = ()
     new: tuple[RawLine, ...] = ()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a creation or removal of a container leaves that was cut off, and whose it is. Pure.
+"""The remains of an interrupted creation or removal of a container, and their owner. Pure.
 
 A creation writes ``lock: create`` first and everything else last; a removal writes ``lock: destroyed`` last but one. In between
 there is nothing in the configuration that tells whose the container was to be, so only the record of the call can.
@@ -25,7 +25,7 @@ CLOCK_S = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Remnant:
-    """What is left of a container.
+    """The remains of a container.
 
     :param volumes: its volumes: ours to remove if it is ours, else all of the id.
     :param mounts: where its root file system is still mounted on the node, the innermost first.
@@ -48,7 +48,7 @@ class Remnant:
 
     @property
     def sentence(self) -> str:
-        """What is removed, as a step of a plan."""
+        """The removal, as a step of a plan."""
         noun = "creation" if self.lock == "create" else "removal"
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.began_s))
         return f"Remove what a {noun} of container {self.vmid} left that was cut off (begun by us {began}): {', '.join(['its lock', *self.volumes])}"

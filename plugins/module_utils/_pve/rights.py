@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What only the literal user root@pam may set.
+"""Settings that only root@pam itself may change.
 
 Proxmox compares with the login itself: no role grants it, and an API token of root is another user (PVE::LXC::check_ct_modify_config_perm;
 recorded scenarios access-token-privsep and create-as-token).

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Edge to the kernel's count of processes that it ended for want of main memory."""
+"""Edge to the kernel's count of processes that it killed because main memory ran out."""
 
 from __future__ import annotations
 

@@ -33,13 +33,13 @@ _RETRY_S = 0.5
 # The rest of a traceback arrives with the fatal line or right after it.
 _QUIET_S = 0.1
 _LAST_WORDS_S = 1.5
-# What the engine and our gate say when somebody else has the port.
+# Messages of the engine and our gate when another process has the port.
 _PORT_LOST = re.compile(r"address already in use|^gate: port ")
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of the waiting: ``ready``, ``waiting`` (nothing yet) or ``lost`` with (class, sentence)."""
+    """The result of a wait: ``ready``, ``waiting`` (nothing yet) or ``lost`` with (class, sentence)."""
 
     kind: str
     attempt: Attempt
@@ -233,7 +233,7 @@ class ReadyWait:
         self._follow()
         end = time.monotonic() + _LAST_WORDS_S
         while self._follower is not None and time.monotonic() < end:
-            # After the end of the process systemd's own line is the last one; before it, silence is.
+            # Once the process is gone, stop at systemd's line; until then, at silence.
             quiet_s = end - time.monotonic() if wait_for_systemd else _QUIET_S
             heard = select.select([self._follower.fileno()], [], [], max(0.0, quiet_s))[0]
             if not heard:

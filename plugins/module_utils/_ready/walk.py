@@ -18,7 +18,7 @@ HEALTH_TIMEOUT_S = 30.0
 
 
 class Server(t.Protocol):
-    """What an attempt needs from an HTTP client."""
+    """The part of an HTTP client that an attempt needs."""
 
     def get(self, path: str, timeout_s: float = ...) -> HttpAnswer: ...
 
@@ -27,7 +27,7 @@ class Server(t.Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What the server has to show.
+    """The wanted server.
 
     :param level: the last level to reach, one of :data:`LEVELS`.
     :param model_path: folder that the engine must have loaded; empty: not compared.

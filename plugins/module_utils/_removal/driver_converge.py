@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the driver phase put on a node, and whether it may go."""
+"""Removes from a node the files and units of the driver phase, if nobody needs them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST_BYTES = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class NodeDriver:
-    """What there is.
+    """The observed node.
 
     :param ours: our files, in the order in which they go.
     :param foreign: files of our names that somebody else wrote.

@@ -25,7 +25,7 @@ MANY = 20
 
 @dataclasses.dataclass(frozen=True)
 class Wish:
-    """What has to go.
+    """The wanted removal.
 
     :param leaving: containers that leave the node in the same run, the deployment's own one among them; they do not count as users.
     :param mounts: the container's mounts as the inventory declares them.
@@ -78,7 +78,7 @@ class Snapshot:
 
     @property
     def size_bytes(self) -> int:
-        """What the files hold."""
+        """Size of the files."""
         return sum(stat.size_bytes for _path, stat in self.files)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the distribution has to provide before an environment can be built: authorities, packages, a user."""
+"""Prerequisites of an environment: certificate authorities, packages, a user."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BaseWanted:
 
 @dataclasses.dataclass(frozen=True)
 class BasePresent:
-    """What was found.
+    """The observed system.
 
     :param authorities: text by file name of those with our prefix.
     :param bundle: text of the certificate bundle that programs read.

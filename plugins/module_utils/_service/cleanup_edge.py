@@ -29,7 +29,7 @@ def owner_of(unit: str, user: str, roots: t.Sequence[str], container: int = 0) -
     try:
         uid = user_id(user)
     except KproError:
-        # No such user: then no process is his.
+        # No such user, so no process.
         uid = -1
     return Owner(unit, state.control_group or f"/system.slice/{unit}", uid=uid, roots=tuple(roots), unit_runs=state.running)
 

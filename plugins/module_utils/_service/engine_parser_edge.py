@@ -56,7 +56,7 @@ class EngineParser:
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(config)
             quiet = {"PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
-            # What it caches at import would be root's, where the service could not write any more.
+            # Its caches from the import would belong to root, and the service could not write there any more.
             aside = dict.fromkeys(("HOME", *_CACHES), folder)
             result = self._command.run([self._python, "-c", _PARSE, *paths], timeout_s=timeout_s, env={**environment, **quiet, **aside})
         if result.rc == 0:

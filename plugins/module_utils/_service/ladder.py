@@ -32,14 +32,14 @@ CURABLE = frozenset(
     }
 )
 
-# Failures of attention kernels. A smaller configuration does not cure them, another backend does: the rung of that name, always the last one.
+# Kernel failures: only the last rung (another backend) helps.
 KERNELS = frozenset({Failure.JIT_COMPILE_FAILED, Failure.JIT_NEEDS_TOOLKIT, Failure.WARMUP_FAILED})
 ATTENTION_RUNG = "other attention kernels"
 
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What is remembered about one set of inputs.
+    """The memory about one set of inputs.
 
     :param inputs: digest of all rungs and everything they are started with; another digest forgets all.
     :param failed: cause of failure by number of the rung.
@@ -61,7 +61,7 @@ def memory_from(values: t.Any, inputs: str, *, forget: bool = False) -> Memory:
 
 
 def with_loss(memory: Memory, rung: int, class_: str, cause: str, names: t.Sequence[str] = ()) -> Memory:
-    """Remember that a rung failed, if that is a reason to try another one; passing troubles are not remembered.
+    """Remember that a rung failed, if another rung can cure it; temporary faults are not remembered.
 
     :param names: of all rungs.
     """

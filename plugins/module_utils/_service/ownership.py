@@ -14,7 +14,7 @@ from .._linux.processes import Process, within_cgroup
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """What makes a process ours.
+    """The criteria for a process of ours.
 
     :param control_group: of the unit, as systemd names it (empty: it has none now).
     :param container: id of the container, where the node looks into it; 0: we look from inside.
@@ -47,7 +47,7 @@ def leftovers(processes: t.Iterable[Process], owner: Owner, spared: t.Collection
     """
     found = []
     for process in processes:
-        # A zombie has let go of everything already; only its parent can make it vanish.
+        # A zombie holds nothing any more; only its parent can make it vanish.
         if process.pid in spared or process.pid <= 1 or process.state == "Z":
             continue
         reason = _reason(process, owner, process.pid in listeners)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What has to be done to the service, decided from what is there and what is wanted."""
+"""The changes from the present service to the wanted one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ServiceFile:
 
 @dataclasses.dataclass(frozen=True)
 class ServicePresent:
-    """What is there: files by role (text None if absent), the unit, and the digest that the running process was started with."""
+    """The present service: files by role (text None if absent), the unit, and the digest that the running process was started with."""
 
     files: t.Mapping[str, ServiceFile]
     unit: UnitState
@@ -43,7 +43,7 @@ class ServicePresent:
 
 @dataclasses.dataclass(frozen=True)
 class ServiceWanted:
-    """What is wanted.
+    """The wanted service.
 
     :param digest: of all texts, as written into the environment file.
     :param running: the unit runs and starts at boot; otherwise neither.

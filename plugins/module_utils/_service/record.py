@@ -20,7 +20,7 @@ _MOST_LOST = 64
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What an unfinished run is about.
+    """The state of an unfinished run.
 
     :param run: the run that wrote it last.
     :param inputs: digest of all that the service is described by; a run with the same one continues this run.

@@ -28,7 +28,7 @@ class ServiceState:
 
     @contextlib.contextmanager
     def alone(self, patience_s: float) -> t.Iterator[bool]:
-        """Keep other runs from deciding anything meanwhile; yields false if another one did not let go in time."""
+        """Keep other runs from deciding anything meanwhile; yields false if another run held the lock too long."""
         path = os.path.join(self._folder, "ladder.lock")
         try:
             os.makedirs(self._folder, mode=0o755, exist_ok=True)
@@ -109,7 +109,7 @@ class ServiceState:
         targets = {path: os.path.realpath(path) for path in paths if path and os.path.realpath(path) != path}
         before = self.good_pools(digest)
         largest = {**before, **{name: max(size, before.get(name, 0.0)) for name, size in (pools or {}).items()}}
-        # What was restored is still the rung that it once was.
+        # A restored configuration keeps the rung that it once was.
         earlier = self.good().get("rung", 0)
         rung = rung if rung >= 0 else earlier if isinstance(earlier, int) else 0
         kept = {"digest": digest, "texts": dict(texts), "targets": targets, "rung": rung, "names": dict(names), "pools": largest}

@@ -19,7 +19,7 @@ ROLLED_BACK = -1
 
 
 class Remembered(t.Protocol):
-    """What is remembered of earlier runs."""
+    """The memory of earlier runs."""
 
     def rungs(self) -> dict[str, t.Any]: ...
 
@@ -30,7 +30,7 @@ class Remembered(t.Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What to run.
+    """The configuration to run.
 
     :param rung: number of the rung; :data:`ROLLED_BACK` for the last good configuration.
     :param texts: of the last good configuration; empty for a rung.
@@ -75,7 +75,7 @@ class Choice:
 def choose(params: t.Mapping[str, t.Any], state: Remembered, present: ServicePresent, unfinished: Record | None = None) -> Choice:
     """Return what to run at the beginning of a run.
 
-    :param unfinished: an earlier run with the same inputs that did not end; its configuration is gone on with.
+    :param unfinished: an earlier run with the same inputs that did not end; its configuration is continued.
     """
     begin = _beginning(params, state, forget=params["retry"] and unfinished is None)
     rungs = len(params["rungs"])

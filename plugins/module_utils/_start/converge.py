@@ -42,7 +42,7 @@ _PATIENCE_S = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What a call works on.
+    """A call's subject.
 
     :param changes: steps that bring the service to what is wanted; done already, but in check mode.
     :param identity: the start that is watched.

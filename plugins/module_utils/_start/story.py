@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What becomes of a start that was judged, and the sentences about it.
+"""The sentences about a start that was judged.
 
 A start is stopped only by the run that made it, or by one that continues that run. Each ending says what runs.
 """
@@ -13,7 +13,7 @@ import typing as t
 from .._engine.failures import Failure
 from .._linux.unit_state import UnitState
 
-# The server answers, but not as it should.
+# The server answers wrongly.
 FAILED_CHECKS = frozenset(
     {Failure.WRONG_ANSWER, Failure.NO_ANSWER, Failure.WRONG_MODEL, Failure.API_KEY_REFUSED, Failure.TOOL_PARSER_WRONG, Failure.REASONING_PARSER_WRONG}
 )

@@ -40,7 +40,7 @@ WAIT_SPEC: dict[str, t.Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What one call saw of a start.
+    """One call's view of a start.
 
     :param waited_s: by all calls of this run.
     :param memory_events: what the kernel counted since the wait began.
@@ -113,7 +113,7 @@ class StartWatch:
         return Seen(outcome, waited_s, since(events, read_memory_events(events_file)), elapsed_s)
 
     def forget(self) -> None:
-        """The wait is over."""
+        """Delete the record of the wait."""
         self._clock.forget()
 
     def explained(self, seen: Seen, args: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
@@ -170,7 +170,7 @@ def progress_words(outcome: Outcome, elapsed_s: float) -> str:
 
 
 def still_loading(outcome: Outcome, waited_s: float) -> str:
-    """Return what is said when a run has waited long enough for a start that goes on."""
+    """Return the message of a run that has waited long enough for a start that goes on."""
     share = f" ({outcome.log.detail})" if outcome.log.detail else ""
     note = f", {outcome.attempt.note}" if outcome.attempt.note and outcome.log.phase in ("warmup", "serving") else ""
     return f"still loading{share}, not ready after {waited_s:.0f} s; it came as far as: {outcome.log.words}{note}"

@@ -137,7 +137,7 @@ def _better(outcome: Outcome, other: Outcome | None) -> bool:
 
 
 def _freed_advice(outcome: Outcome) -> list[Advice]:
-    """What the start would give if nothing else held memory, where something does."""
+    """The same start without other holders of GPU memory, if there are any."""
     if outcome.inputs.free_before_gib is not None:
         return []
     held = [index for index, card in enumerate(outcome.inputs.cards[: outcome.resolved.tp]) if card.missing_mib > LEFTOVER_TOLERANCE_MIB]
@@ -314,7 +314,7 @@ def _raised(outcome: Outcome, least: int) -> tuple[float, Outcome] | None:
 
 
 def _lowered(outcome: Outcome, most: int) -> tuple[float, Outcome] | None:
-    """What is left after the pools falls with the fraction."""
+    """A higher fraction leaves less memory after the pools."""
     fractions = Fractions(outcome)
 
     def is_safe(step: int) -> bool:

@@ -20,7 +20,7 @@ HIGHER, LOWER, LESS, FREE, CHANGE = "raise_fraction_or_reduce_demand", "lower_fr
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """What decides a verdict other than OK.
+    """The reason of a verdict other than OK.
 
     :param direction: which way helps: one of the constants of this file.
     """

@@ -29,7 +29,7 @@ class Logged:
 
 @dataclasses.dataclass(frozen=True)
 class Deviation:
-    """A number of the plan beside the one in the log."""
+    """A number of the plan and the one in the log."""
 
     name: str
     planned: float
@@ -82,7 +82,7 @@ _PATTERNS = {
 
 
 def deviations(plan: t.Mapping[str, t.Any], logged: Logged) -> list[Deviation]:
-    """Return the plan's numbers beside the log's, for all that both hold."""
+    """Return the numbers of plan and log, for all that both hold."""
     pairs: list[tuple[str, t.Any, t.Any]] = [
         ("free before loading, GiB", plan["free_before_load_gib"], logged.free_before_gib),
         ("weights, GiB", plan["weights_gib"], logged.weights_gib),

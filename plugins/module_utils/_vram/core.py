@@ -20,7 +20,7 @@ from .resolve import Resolved, resolve
 from .sizing import GIB, Shape, Sizing, shape_of, size
 from .weights import Layout, draft_tensors, resident_bytes, target_tensors
 
-# What the process itself takes before loading (CUDA context, NCCL): between 0.5 and 0.7 in start-up logs.
+# Memory of the process itself before loading (CUDA context, NCCL): between 0.5 and 0.7 in start-up logs.
 CONTEXT_GIB = 0.65
 # Lost between "Load weight end" and the sizing on models with state, fitted to start-up logs; nothing is lost on others.
 AFTER_LOAD_GIB = 0.03
@@ -71,7 +71,7 @@ class Weights:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a start would do. GiB on the GPU with the least memory.
+    """The predicted start. GiB on the GPU with the least memory.
 
     :param pool_end_gib: free when the engine prints "Memory pool end".
     :param low_point_gib: free at the lowest point after that, before graphs and activations.

@@ -29,7 +29,7 @@ class ModelFolder:
 
     def __init__(self, path: str) -> None:
         self.path = pathlib.Path(path)
-        # What the engine does not load of the folder, for a person.
+        # Files of the folder that the engine does not load, for a person.
         self.notes: list[str] = []
 
     def config(self) -> dict[str, t.Any]:

@@ -27,7 +27,7 @@ _FP8_GENERATION = 89
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What must hold: one request with the whole context, so many requests at once, and two features."""
+    """The required result: one request with the whole context, a number of requests at once, and two features."""
 
     context_tokens: int
     concurrent_requests: int
@@ -150,7 +150,7 @@ def _variant(draft: int, ssm_dtype: str, prefix_cache: bool, kv_dtype: str, inpu
 
 
 def _prepared(draft: int, ssm_dtype: str, prefix_cache: bool, kv_dtype: str, inputs: Inputs) -> Inputs:
-    """The inputs of a variant, but for context, requests and fraction."""
+    """The inputs of a variant, without context, requests and fraction."""
     values: dict[str, t.Any] = {
         "kv_cache_dtype": kv_dtype,
         "disable_radix_cache": not prefix_cache,

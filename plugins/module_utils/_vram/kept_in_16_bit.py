@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a quantised checkpoint keeps in 16 bit, by the names that its config lists."""
+"""Modules that a quantised checkpoint keeps in 16 bit, from the names in its config."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typing as t
 
 QUANTIZED, PLAIN, PARTLY = "quantized", "plain", "partly"
 
-# What block FP8 leaves in 16 bit in every checkpoint of these models, and the plan counts so.
+# Block FP8 leaves these in 16 bit in every checkpoint of these models; the plan counts them so.
 _ALWAYS = re.compile(
     r"(^|\.)(lm_head|embed_tokens|visual|vision_tower|vision_model|conv1d|in_proj_(a|b|ba)|A_log|dt_bias|\w*norm\w*|gate|shared_expert_gate)(\.|$)"
     r"|^(model\.)?mtp\.fc(\.|$)"

@@ -18,7 +18,7 @@ Config = t.Mapping[str, t.Any]
 
 DENSE, MOE, HYBRID, HYBRID_MOE, LATENT, OPAQUE = "dense", "moe", "hybrid", "hybrid_moe", "latent", "opaque"
 
-# What each architecture is. OPAQUE and LATENT: cache shape known, weights only from safetensors headers or a logged value.
+# The kind of each architecture. OPAQUE and LATENT: cache shape known, weights only from safetensors headers or a logged value.
 ARCHITECTURES: dict[str, str] = {
     "LlamaForCausalLM": DENSE,
     "MistralForCausalLM": DENSE,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What changes the memory in a way that the plan does not follow, as data.
+"""Options and environment that change the memory in ways that the plan does not model, as data.
 
 Found by reading which options and variables the engine's own sizing, loading and default-choosing code asks for (0.5.9, 0.5.10.post1, 0.5.23).
 """

@@ -33,7 +33,7 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Sizing:
-    """What the engine's sizing gives on one GPU.
+    """The result of the engine's sizing on one GPU.
 
     :param rest_gib: free for pools after weights and slack, before anything is taken from it.
     :param copies_gib: charged for copies of the state for draft tokens.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a plan needs of the machine that it runs on: GPUs, and a model's files."""
+"""Edge to the plan's inputs on this machine: GPUs, and a model's files."""
 
 from __future__ import annotations
 

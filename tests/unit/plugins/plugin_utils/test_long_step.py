@@ -93,7 +93,7 @@ def test_a_module_that_is_ended_twice_has_failed(run: t.Callable[[Target], dict[
 
 def test_the_search_for_contact_ends(run: t.Callable[[Target], dict[str, t.Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_step, "_RECONNECT_S", 0.0)
-    with pytest.raises(AnsibleConnectionFailure, match=r"did not come back within 0 s\. What this step waits for goes on there"):
+    with pytest.raises(AnsibleConnectionFailure, match=r"did not come back within 0 s\. The work of this step goes on there"):
         run(Target(WAITS, GONE, {"finished": True}))
 
 

@@ -178,7 +178,7 @@ def test_the_kernels_count_decides_about_a_kill_for_memory(context: dict[str, t.
 @pytest.mark.parametrize(
     ("line", "class_", "remedy"),
     [
-        ("gate: GPU memory is in use after 90 s: GPU-aa holds 30000 MiB (allowed: 500 MiB)", "gpu_occupied", "names who holds it"),
+        ("gate: GPU memory is in use after 90 s: GPU-aa holds 30000 MiB (allowed: 500 MiB)", "gpu_occupied", "names the holder"),
         ("gate: port 30000 on 0.0.0.0 cannot be had (Address already in use)", "port_taken", "End the other server"),
         ("gate: model /srv/x cannot be read (No such file or directory): is the model store mounted?", "model_path_missing", "mounted"),
         ("gate: the node's driver is not 580.1 (NVRM version: 570): deploy again to bring both in line", "gate_refused", "Run the deployment again"),

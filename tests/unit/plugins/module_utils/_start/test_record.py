@@ -12,8 +12,8 @@ import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._linux.run_identity import RunIdentity
 from ansible_collections.kpro.llm.plugins.module_utils._linux.unit_state import UnitState
+from ansible_collections.kpro.llm.plugins.module_utils._service.record import Record, record_from, standing
 from ansible_collections.kpro.llm.plugins.module_utils._start.check import Check, check_from, config_lines, valid_check
-from ansible_collections.kpro.llm.plugins.module_utils._start.record import Record, record_from, standing
 
 MADE = Record("r", "i", 0, "d", boot_id="b", before="old", identity=RunIdentity("u", "ours", "b", 7, 9))
 TO_MAKE = Record("r", "i", 0, "d", boot_id="b", before="old")
