@@ -118,7 +118,7 @@ options:
     description: The key for O(api_key_source=given).
     type: str
   admin_api_key:
-    description: The key of the engine's administration, put in where the text of O(rungs[].config_text) holds V(@KPRO_ADMIN_API_KEY@).
+    description: The key of the engine's administration, put in where the text of O(config_text) holds V(@KPRO_ADMIN_API_KEY@).
     type: str
   user:
     description: User that the service runs as; it must exist.

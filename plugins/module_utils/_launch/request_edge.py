@@ -82,7 +82,7 @@ def _gpu(values: t.Any) -> GpuRecord:
 
 
 def _mib(value: t.Any, gpu: str, key: str) -> int | None:
-    if value is None or (type(value) is int and value >= 0):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return value
     if isinstance(value, str) and value.isdecimal():
         return int(value)
