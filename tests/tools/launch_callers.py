@@ -154,7 +154,7 @@ def preflight(one: Deployment) -> Values:
 
 
 def plan(one: Deployment) -> Values:
-    task = task_with("playbooks/tasks/plan.yml", LAUNCH)
+    task = task_with("playbooks/tasks/plan_ask.yml", LAUNCH)
     return of_task(task, {**one.facts(), "__node_seen": one.seen(), "__gpu_container_run": {"gpus": one.gpus}})
 
 
