@@ -93,7 +93,7 @@ def test_a_rung_that_cannot_fit_is_passed_over_and_what_the_plan_resolved_is_ren
     node.inside(f"echo {{}} > {MODEL}/config.json")
     assert ended.rc == 0, ended.output
     assert (ended.result["rung_name"], ended.result["plan"]["verdict"]) == ("fits", "OK") and starts(node) == before + 1
-    assert ended.result["given_up"] == ["too low: weights and slack leave -11.69 GiB: the fraction 0.3 is too low for these weights"]
+    assert ended.result["given_up"] == ["too low: weights and slack leave -11.67 GiB: the fraction 0.3 is too low for these weights"]
     config = node.inside("cat /etc/kpro-llm/sglang.yaml")
     assert "mem-fraction-static: 0.85" in config and "max-mamba-cache-size: " in config
     # What the light engine logs is another machine's start, so plan and log differ, and that is said.

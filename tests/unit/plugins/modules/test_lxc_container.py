@@ -670,6 +670,14 @@ def test_what_keeps_a_container_from_coming_here_is_named(node: LxcNode) -> None
     assert node.writes() == [] and before.read_text(encoding="utf-8") == content
 
 
+def test_the_gpus_that_a_container_would_get_here_are_foreseen(node: LxcNode) -> None:
+    """A move plans the engine's memory before it begins. What is in its way is told, and no error: nothing is done here."""
+    node.has(OURS, node="node-b")
+    assert len(node.deploy(gpus=1)["gpus"]) == 1 and node.writes() == []
+    result = node.deploy(gpus=99)
+    assert result["gpus"] == [] and "In the way of a migration: " in result["notes"][-1] and "99" in result["notes"][-1]
+
+
 def test_states(node: LxcNode) -> None:
     assert not as_foretold(node, state="present")["running"]
     node.forget_calls()
