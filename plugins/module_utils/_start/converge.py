@@ -292,7 +292,7 @@ class LadderRun:
             return self._ready(step, watch, seen)
         if kind == "waiting":
             return self._waiting(step, watch, seen)
-        if step.follows and seen.outcome.loss[0] == "identity_changed":
+        if step.follows and seen.outcome.loss[0] == Failure.IDENTITY_CHANGED:
             # What the other run has made of it is for the next call to see.
             return self._progress("another run took over")
         if step.follows and record is not None and seen.waited_s < self._params["timeout_s"]:

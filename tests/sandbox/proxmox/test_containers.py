@@ -190,7 +190,7 @@ def test_a_task_dies_with_the_command_line_that_waits_for_it(node: Any, vmid: in
         time.sleep(0.3)
     assert node.out(f"cat /etc/pve/lxc/{vmid}.conf") == "lock: create"
     assert node.out("ls /rpool/data") == f"subvol-{vmid}-disk-0"
-    upid = node.out(f"basename $(ls /var/log/pve/tasks/*/*:vzcreate:{vmid}:*)")
+    upid = node.out(f"basename $(ls -t /var/log/pve/tasks/*/*:vzcreate:{vmid}:* | head -n 1)")
     assert node.get(f"/nodes/localhost/tasks/{upid}/status")["exitstatus"] == "unexpected status"
     # The ways out that are none, and the one that is.
     assert "CT is locked (create)" in node.run(f"pct set {vmid} --tags kpro-llm", check=False).stderr
