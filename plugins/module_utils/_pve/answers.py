@@ -16,6 +16,12 @@ UPID = re.compile(r"UPID:(?P<node>[^:\s]+):[0-9A-F]{8}:[0-9A-F]{8,9}:[0-9A-F]{8}
 LOCKED = re.compile(r"CT is locked \((?P<lock>[\w-]+)\)")
 BAD_PARAMETERS = "400 Parameter verification failed."
 LOG_LINES, LINE_CHARS, REASON_CHARS = 6, 160, 400
+# LXC names a cause once; each function and process above it then says that something below it failed.
+ECHO = re.compile(
+    r"(?:lxc_setup|do_start|sync_wait|wait_on_daemonized_start|lxc_start_main|lxc_init|__lxc_start|lxc_spawn|lxc_start): \d+ "
+    r"(?:An error occurred in another process|Received container state|The container failed to start|To get more details"
+    r"|Additional information|Failed to (?:setup (?:container|mount entries)|spawn container|initialize container))"
+)
 NO_DEVICE = re.compile(r"Device (?P<path>\S+) does not exist|(?P<other>/dev/\S+) is not a device")
 
 
@@ -116,6 +122,7 @@ def short_log(lines: list[str], reason: str) -> str:
     said = {reason, f"TASK ERROR: {reason}"}
     kept = [line.strip() for line in lines if line.strip() and line.strip() not in said and not line.startswith("TASK ")]
     kept = [line for line in kept if line not in reason]
+    kept = [line for line in kept if not ECHO.match(line)] or kept
     shown = [line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}..." for line in kept[-LOG_LINES:]]
     return plain(" | ".join(dict.fromkeys(shown)))
 

@@ -415,7 +415,9 @@ def test_damage_in_uv_s_cache_alone_is_met_when_the_next_environment_is_built(wo
     # uv itself refuses the one, the package's record tells the other: both are fetched again in one run.
     done = world.run()
     assert done["changed"] and sound(done["venv"]) and not world.run()["changed"]
-    assert re.search(r"other files of library than the lock names.*\n.*other files of engine than the lock names", "\n".join(done["warnings"])), done["warnings"]
+    assert re.search(r"other files of library than the lock names.*\n.*other files of engine than the lock names", "\n".join(done["warnings"])), done[
+        "warnings"
+    ]
 
 
 def test_a_wheel_whose_record_is_wrong_from_the_beginning_is_no_damage(world: World) -> None:

@@ -241,6 +241,23 @@ def test_a_log_repeats_nothing_and_is_bounded() -> None:
     assert len(text.short_reason("tar: " * 2000)) < 500
 
 
+def test_a_log_of_a_start_shows_the_cause_and_not_its_echoes() -> None:
+    cause = 'mount_entry: 2217 No such file or directory - Failed to mount "/dev/nosuch0" on "/dev/nosuch0"'
+    echoes = [
+        "lxc_setup: 3923 Failed to setup mount entries",
+        'do_start: 1273 Failed to setup container "950"',
+        "sync_wait: 34 An error occurred in another process (expected sequence number 3)",
+        'wait_on_daemonized_start: 837 Received container state "ABORTING" instead of "RUNNING"',
+        "lxc_start_main: 307 The container failed to start",
+        "lxc_start_main: 310 To get more details, run the container in foreground mode",
+        "lxc_start_main: 312 Additional information can be obtained by setting the --logfile and --logpriority options",
+        '__lxc_start: 2119 Failed to spawn container "950"',
+    ]
+    reason = "startup for container '950' failed"
+    assert text.short_log([cause, *echoes, f"TASK ERROR: {reason}"], reason) == cause
+    assert "lxc_start_main" in text.short_log(echoes, reason)
+
+
 @pytest.mark.parametrize(
     ("scope", "pvesh_does"),
     [
