@@ -89,7 +89,7 @@ vmid:
 
 import typing as t
 
-from ..module_utils._container.migrate import Migration, Wish
+from ..module_utils._container.migrate import Migration, MoveOptions
 from ..module_utils._core.errors import KproError
 from ..module_utils._core.module import run_module
 from ..module_utils._linux.command_edge import Command
@@ -103,11 +103,11 @@ def main_lxc_migrate(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.
     host = Host()
     if not host.is_root:
         raise KproError("pvesh", "the module does not run as root", "Use a root login on the node, or become")
-    wish = Wish(params["vmid"], params["target"] or host.node, params["target_storage"] or "", params["adopt"])
+    options = MoveOptions(params["vmid"], params["target"] or host.node, params["target_storage"] or "", params["adopt"])
     command = Command()
     calls = Calls(command, host.path_of(FOLDER))
     api = Pvesh(command, deadline_s=float(params["task_timeout_s"]), calls=calls)
-    return Migration(wish, api, calls, command, host.node, float(params["task_timeout_s"]), params["shutdown_timeout_s"]).run(check_mode)
+    return Migration(options, api, calls, command, host.node, float(params["task_timeout_s"]), params["shutdown_timeout_s"]).run(check_mode)
 
 
 def main() -> None:

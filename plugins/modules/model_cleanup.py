@@ -108,7 +108,7 @@ import typing as t
 from ..module_utils._core.errors import KproError
 from ..module_utils._core.module import run_module
 from ..module_utils._pve.host_edge import Host
-from ..module_utils._removal.models import Wish, commits_of
+from ..module_utils._removal.models import RemovalOptions, commits_of
 from ..module_utils._removal.models_converge import clean_up
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
@@ -130,7 +130,7 @@ def main_model_cleanup(params: dict[str, t.Any], check_mode: bool) -> dict[str, 
     host = Host()
     if not host.is_root:
         raise KproError("the node's guests and processes", "the module does not run as root", "Use a root login on the node, or become")
-    wish = Wish(
+    options = RemovalOptions(
         tuple(params["leaving"]),
         tuple(params["mounts"]),
         params["store"],
@@ -139,7 +139,7 @@ def main_model_cleanup(params: dict[str, t.Any], check_mode: bool) -> dict[str, 
         params["allow_shared"],
         tuple(params["other_users"]),
     )
-    return clean_up(wish, host.node, HOST_ROOT, apply=not check_mode)
+    return clean_up(options, host.node, HOST_ROOT, apply=not check_mode)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ _NODE = re.compile(r"/dev/nvidia(\d+)\Z")
 
 
 @dataclasses.dataclass(frozen=True)
-class Judgement:
+class SplitFindings:
     """Sentences about problems, and the GPUs that can be handed on.
 
     :param in_the_way: problems of the driver as a whole, and of GPUs that are needed.
@@ -30,7 +30,7 @@ class Judgement:
     usable: tuple[Values, ...]
 
 
-def judge(seen: Values, wanted: t.Any) -> Judgement:
+def judge(seen: Values, wanted: t.Any) -> SplitFindings:
     """Split the errors of ``gpu_info`` into those that block the wanted GPUs and those that are harmless for them.
 
     :param seen: answer of ``gpu_info``.
@@ -46,7 +46,7 @@ def judge(seen: Values, wanted: t.Any) -> Judgement:
         enough = str(wanted).isdecimal() and len(healthy) >= int(wanted)
     # A GPU that is lost has no row of its own, so its finding is about the GPUs as such.
     bearable = [enough and (slot is not None or finding["kind"] == "gpu_lost") for slot, finding in zip(slots, errors, strict=True)]
-    return Judgement(
+    return SplitFindings(
         in_the_way=(*(_sentence(error) for error, fine in zip(errors, bearable, strict=True) if not fine), *_missing(wanted, gpus)),
         others=tuple(_sentence(error) for error, fine in zip(errors, bearable, strict=True) if fine),
         usable=tuple(healthy if enough else gpus),

@@ -29,7 +29,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._linux.text_file_edge imp
 from ansible_collections.kpro.llm.plugins.module_utils._model.hub_edge import NotThere
 from ansible_collections.kpro.llm.plugins.module_utils._model.sources_edge import FolderSource, manifest_of
 from ansible_collections.kpro.llm.plugins.module_utils._pve.host_edge import Host
-from ansible_collections.kpro.llm.plugins.module_utils._ready.clock_edge import WaitClock
+from ansible_collections.kpro.llm.plugins.module_utils._ready.clock_edge import WaitRecord
 from ansible_collections.kpro.llm.plugins.module_utils._service import edge as _service_edge
 from ansible_collections.kpro.llm.plugins.module_utils._service import stale_files_edge as _stale_files
 from ansible_collections.kpro.llm.plugins.module_utils._vram.folder_edge import ModelFolder
@@ -62,7 +62,7 @@ def header(path: str) -> t.Any:
 READERS: dict[str, tuple[str, t.Callable[[str], t.Any]]] = {
     "note of a start": ("started.json", lambda path: any(_service_edge.read_start_note(path)) or None),
     "text file": ("memory.events", lambda path: _text_file.read_text_file(path) and None),
-    "clock of a wait": ("ready.json", lambda path: WaitClock(path).elapsed_s("secret") or WaitClock(path).memory_events("secret") or None),
+    "clock of a wait": ("ready.json", lambda path: WaitRecord(path).elapsed_s("secret") or WaitRecord(path).memory_events("secret") or None),
     "status of a job": ("status.json", lambda path: JobStatus(os.path.dirname(path)).read() and "secret"),
     "config of an explanation": ("config.json", lambda path: _explain._config_of(os.path.dirname(path))),
     "config of a plan": ("config.json", lambda path: ModelFolder(os.path.dirname(path)).config()),

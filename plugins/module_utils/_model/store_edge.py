@@ -240,7 +240,7 @@ class FolderLock:
         os.close(self._descriptor)
 
 
-class Ballast:
+class ReservedSpace:
     """Space reserved so that journals still fit on a full disk."""
 
     def __init__(self, folder: HeldFolder) -> None:

@@ -21,7 +21,7 @@ from . import transfer_plan as plan
 from .hub_edge import LINK_ERRORS, Closed, Crawling, Interrupted, NotThere, cut_off, declared_bytes, interrupted_by, read_block
 from .hub_protocol import RemoteFile
 from .partial_file_edge import PartialFile
-from .transfer_pace import SHORT_STRETCH_BYTES, Pace, Ways
+from .transfer_pace import SHORT_STRETCH_BYTES, ConnectionLimit, SourceChoice
 from .transfer_plan import MIB, Piece
 
 BUFFER_BYTES = 1 << 18
@@ -73,9 +73,9 @@ class Transfer:
         self._snapshot = snapshot
         self._openers = [opener for _name, opener in ways]
         self._settings = settings
-        # Ways, pace and counters are changed by the holder of this condition only.
-        self.ways = Ways([name for name, _opener in ways], settings.patience_s)
-        self._pace = Pace(settings.connections)
+        # Sources, limit and counters are changed by the holder of this condition only.
+        self.ways = SourceChoice([name for name, _opener in ways], settings.patience_s)
+        self._pace = ConnectionLimit(settings.connections)
         self._open = 0
         self._changed = threading.Condition()
         self._stop = threading.Event()
@@ -113,7 +113,7 @@ class Transfer:
         self.note = self.events[0] if self.events else ""
         self._last_byte = self._last_flow = self._looked = time.monotonic()
         threads = [threading.Thread(target=self._work, args=(finish,), daemon=True) for _number in range(self._settings.connections)]
-        ballast = store.Ballast(self._snapshot.staging().parts)
+        ballast = store.ReservedSpace(self._snapshot.staging().parts)
         for thread in threads:
             thread.start()
         try:

@@ -35,7 +35,7 @@ class _Way:
     barred: bool = False
 
 
-class Ways:
+class SourceChoice:
     """Chooses the source of a piece; the caller holds the lock.
 
     :param names: what to call the ways, in order of preference.
@@ -119,7 +119,7 @@ class Ways:
         return [f"{name} could not be used: {way.problem}" for name, way in early if way.problem and not way.received_bytes]
 
 
-class Pace:
+class ConnectionLimit:
     """How many connections are open at once: fewer where they stall, more again while bytes flow. Not locked.
 
     Many boxes between here and a hub let only a few connections through and starve the others without a word.

@@ -17,7 +17,7 @@ from .._linux.state_file_edge import UnusableFile, read_state
 _GAP_S = 90.0
 
 
-class WaitClock:
+class WaitRecord:
     """Seconds since the first call of the present wait, kept in a file that does not survive a reboot.
 
     :param run: the run that waits; another one waits anew.

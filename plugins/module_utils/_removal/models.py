@@ -24,7 +24,7 @@ MANY = 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Wish:
+class RemovalOptions:
     """The wanted removal.
 
     :param leaving: containers that leave the node in the same run, the deployment's own one among them; they do not count as users.
@@ -90,10 +90,10 @@ def commits_of(repository: str, revision: str, locked: t.Iterable[str]) -> tuple
     return tuple(row[2] for row in rows if len(row) == 3 and row[:2] == [repository, revision] and COMMIT.fullmatch(row[2]))[-1:]
 
 
-def node_store(wish: Wish) -> NodeStore | None:
+def node_store(options: RemovalOptions) -> NodeStore | None:
     """Return the folder of the node that holds the container's store; None if the store is on no folder of the node."""
-    store = posixpath.normpath(wish.store)
-    covering = [mount for mount in wish.mounts if within(store, posixpath.normpath(str(mount.get("target", ""))))]
+    store = posixpath.normpath(options.store)
+    covering = [mount for mount in options.mounts if within(store, posixpath.normpath(str(mount.get("target", ""))))]
     if not covering:
         return None
     mount = max(covering, key=lambda mount: len(posixpath.normpath(str(mount["target"]))))

@@ -16,7 +16,7 @@ from .._linux.http_answer import connect_address
 from .._linux.http_client_edge import HttpClient, is_elsewhere
 from .._linux.run_identity import RunIdentity
 from .._linux.systemd_edge import Systemd
-from .._ready.clock_edge import WaitClock
+from .._ready.clock_edge import WaitRecord
 from .._ready.oom_kills_edge import read_memory_events, since
 from .._ready.wait_edge import Outcome, ReadyWait
 from .._ready.walk import Attempt, Wanted, attempt
@@ -65,7 +65,7 @@ class StartWatch:
         self._identity = identity
         self._check = check
         self._key = key
-        self._clock = WaitClock(CLOCK_PATH, run)
+        self._clock = WaitRecord(CLOCK_PATH, run)
         self._budgets_s = {name: float(value) for name, value in params["hang_budgets_s"].items()}
 
     @property

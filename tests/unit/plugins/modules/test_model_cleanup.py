@@ -376,6 +376,8 @@ def test_a_socket_and_names_with_escapes_do_no_harm(node: Node) -> None:
 
 
 def test_the_store_is_found_below_a_mount_above_it() -> None:
-    wish = removal.Wish((129,), ({"source": "/tank", "target": "/srv"}, {"source": "/x", "target": "/srv/models/other"}), "/srv/models", REPOSITORY, ())
+    wish = removal.RemovalOptions(
+        (129,), ({"source": "/tank", "target": "/srv"}, {"source": "/x", "target": "/srv/models/other"}), "/srv/models", REPOSITORY, ()
+    )
     found = removal.node_store(wish)
     assert found is not None and (found.source, found.path) == ("/tank", "/tank/models")

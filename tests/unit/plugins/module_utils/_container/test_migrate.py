@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.kpro.llm.plugins.module_utils._container.facts import Work
-from ansible_collections.kpro.llm.plugins.module_utils._container.migrate import Left, Place, Wish, marked, migration_plan, still_marked
+from ansible_collections.kpro.llm.plugins.module_utils._container.migrate import Left, MoveOptions, Whereabouts, marked, migration_plan, still_marked
 from ansible_collections.kpro.llm.plugins.module_utils._core.errors import KproError
 from ansible_collections.kpro.llm.plugins.module_utils._pve.config import Config
 
@@ -20,30 +20,30 @@ KEYS = {
 }
 
 
-def place(node: str = "kpro6", **changes: object) -> Place:
+def place(node: str = "kpro6", **changes: object) -> Whereabouts:
     values = {"running": True, "lock": "", "managed_by_ha": False, "config": Config(KEYS), **changes}
-    return Place(node, **values)  # type: ignore[arg-type]  # the values of a test
+    return Whereabouts(node, **values)  # type: ignore[arg-type]  # the values of a test
 
 
 def test_a_running_container_is_shut_down_marked_moved_and_unmarked() -> None:
-    changes = migration_plan(Wish(129, "kpro5"), place())
+    changes = migration_plan(MoveOptions(129, "kpro5"), place())
     assert [change.action[0] for change in changes] == ["shutdown", "mark", "migrate", "unmark"]
     assert changes[1].action[1] == {"mp0": "/srv/models,mp=/srv/models,shared=1"}
     assert changes[3].action[1] == {"mp0": "/srv/models,mp=/srv/models"}
 
 
 def test_nothing_is_taken_out_of_the_configuration() -> None:
-    for change in migration_plan(Wish(129, "kpro5"), place()):
+    for change in migration_plan(MoveOptions(129, "kpro5"), place()):
         assert "dev0" not in str(change.action) and "mp1" not in str(change.action)
 
 
 def test_a_container_that_is_there_is_left_alone() -> None:
-    assert migration_plan(Wish(129, "kpro5"), place("kpro5")) == []
+    assert migration_plan(MoveOptions(129, "kpro5"), place("kpro5")) == []
 
 
 def test_a_stopped_container_without_folders_is_only_moved() -> None:
     config = Config({"tags": "kpro-llm"})
-    assert [change.action[0] for change in migration_plan(Wish(129, "kpro5"), place(running=False, config=config))] == ["migrate"]
+    assert [change.action[0] for change in migration_plan(MoveOptions(129, "kpro5"), place(running=False, config=config))] == ["migrate"]
 
 
 def test_the_mark_of_an_interrupted_move_comes_off() -> None:
@@ -62,7 +62,7 @@ def test_the_mark_of_an_interrupted_move_comes_off() -> None:
 )
 def test_what_must_not_be_moved_is_refused_with_the_remedy(changes: dict[str, object], words: list[str]) -> None:
     with pytest.raises(KproError) as refused:
-        migration_plan(Wish(129, "kpro5"), place(**changes))
+        migration_plan(MoveOptions(129, "kpro5"), place(**changes))
     assert all(word in refused.value.sentence for word in words)
 
 
@@ -74,26 +74,26 @@ COPY = "local-zfs:subvol-129-disk-0"
 
 
 def test_a_move_that_runs_is_waited_for() -> None:
-    changes = migration_plan(Wish(129, "kpro5"), place(lock="migrate", work=Work("migration of container 129", "UPID:x")))
+    changes = migration_plan(MoveOptions(129, "kpro5"), place(lock="migrate", work=Work("migration of container 129", "UPID:x")))
     assert [change.action[0] for change in changes] == ["wait"] and "UPID:x" in changes[0].sentence
 
 
 def test_what_our_own_move_left_is_taken_off_and_the_move_is_made() -> None:
     left = Left("kpro6", True, MARKS, (COPY,))
-    changes = migration_plan(Wish(129, "kpro5"), place(lock="migrate", running=False, config=MARKED), left)
+    changes = migration_plan(MoveOptions(129, "kpro5"), place(lock="migrate", running=False, config=MARKED), left)
     assert [change.action[0] for change in changes] == ["unlock", "sweep", "migrate", "unmark"]
     assert changes[3].action[1] == MARKS, "as it was before the first move, not as that one left it"
 
 
 def test_a_move_that_was_cut_off_after_it_was_over_is_completed_on_the_target() -> None:
-    changes = migration_plan(Wish(129, "kpro5"), place("kpro5", lock="migrate", config=MARKED), Left("kpro5", True, MARKS))
+    changes = migration_plan(MoveOptions(129, "kpro5"), place("kpro5", lock="migrate", config=MARKED), Left("kpro5", True, MARKS))
     assert [change.action[0] for change in changes] == ["unlock", "unmark"]
 
 
 @pytest.mark.parametrize(("left", "words"), [(Left("kpro5"), ["no record"]), (Left("kpro5", True, {}, (COPY,)), ["can't take it off", f"'pvesm free {COPY}'"])])
 def test_a_lock_that_can_not_be_taken_off_from_here_is_named_with_the_commands(left: Left, words: list[str]) -> None:
     with pytest.raises(KproError) as refused:
-        migration_plan(Wish(129, "kpro5"), place(lock="migrate"), left)
+        migration_plan(MoveOptions(129, "kpro5"), place(lock="migrate"), left)
     assert all(word in refused.value.sentence for word in ["On kpro6: 'pct unlock 129'", *words])
 
 

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from ansible_collections.kpro.llm.plugins.module_utils._model.transfer_pace import CALM_BYTES, Pace, Ways
+from ansible_collections.kpro.llm.plugins.module_utils._model.transfer_pace import CALM_BYTES, ConnectionLimit, SourceChoice
 
 PEER, MIRROR, HUB = 0, 1, 2
 
 
-def ways() -> Ways:
-    return Ways(["peer", "mirror", "hub"], 900.0)
+def ways() -> SourceChoice:
+    return SourceChoice(["peer", "mirror", "hub"], 900.0)
 
 
 def test_the_first_way_is_taken_while_there_is_hope() -> None:
@@ -44,7 +44,7 @@ def test_a_way_that_worked_is_waited_for_through_a_reboot() -> None:
 
 
 def test_the_last_way_is_never_left() -> None:
-    found = Ways(["hub"], 900.0)
+    found = SourceChoice(["hub"], 900.0)
     for now in (0.0, 1000.0, 2000.0):
         assert found.choose("a", now) == 0
         found.failed(0, "HTTP 500", now)
@@ -88,14 +88,14 @@ def test_bytes_are_counted_by_place_and_a_place_that_gave_some_is_no_trouble() -
 
 
 def test_a_short_patience_of_the_whole_leaves_time_for_the_last_way() -> None:
-    found = Ways(["peer", "hub"], 4.0)
+    found = SourceChoice(["peer", "hub"], 4.0)
     found.choose("a", 0.0)
     found.failed(0, "refused", 1.0)
     assert found.choose("a", 1.0) == 1
 
 
 def test_stalls_halve_the_connections_and_bytes_bring_them_back() -> None:
-    pace = Pace(8)
+    pace = ConnectionLimit(8)
     assert [(pace.stalled(), pace.allowed) for _round in range(4)] == [(False, 4), (False, 2), (False, 1), (True, 1)]
     pace.flowed(CALM_BYTES - 1)
     assert pace.allowed == 1

@@ -22,7 +22,7 @@ from ansible_collections.kpro.llm.plugins.module_utils._ready.chat import (
     streamed_text,
     tools_fault,
 )
-from ansible_collections.kpro.llm.plugins.module_utils._ready.clock_edge import WaitClock
+from ansible_collections.kpro.llm.plugins.module_utils._ready.clock_edge import WaitRecord
 from ansible_collections.kpro.llm.plugins.module_utils._ready.probe import device_fault, pools_of, shortfalls
 from ansible_collections.kpro.llm.plugins.module_utils._service.ladder import (
     ATTENTION_RUNG,
@@ -153,7 +153,7 @@ def test_what_was_kept_is_read_again() -> None:
 
 
 def test_a_wait_counts_over_calls_and_begins_anew_after_a_gap(tmp_path: Path) -> None:
-    clock = WaitClock(str(tmp_path / "run" / "wait.json"))
+    clock = WaitRecord(str(tmp_path / "run" / "wait.json"))
     assert clock.elapsed_s("a") == 0.0
     clock.keep("a", 100.0, {"oom_kill": 1})
     assert clock.elapsed_s("a") == pytest.approx(100.0, abs=2.0)
