@@ -173,7 +173,7 @@ def upgraded(world: World, *inventories: Path) -> Run:
 
 def test_the_shipped_inventory_of_then(world: World) -> None:
     run = upgraded(world, world.first / "inventories/kpro5")
-    print(run.changed)
+    print(run.changed, run.words)
 
 
 def test_every_variable_of_then(world: World) -> None:
@@ -187,5 +187,6 @@ def test_every_variable_of_then(world: World) -> None:
     shipped = world.first / "inventories/kpro5"
     world.deploy(world.first, every, shipped)
     run = upgraded(world, every, shipped)
+    print(run.changed, run.words)
     for name, (_value, words) in REPLACED.items():
         assert re.search(rf"{name}\b.{{0,200}}{words}", run.words), f"no line names what replaces {name}"

@@ -11,7 +11,7 @@ from .._core.changes import Change
 from .._core.errors import KproError
 from .._gpu.claims import guest_of
 from .._gpu.raw_lines import RawLine, driver_file, shadowing
-from .._linux.mount_state import stale
+from .._linux.mount_table import stale
 from .._linux.system_folders import check_source
 from .._pve import config as cfg
 from .._pve import gpus as gpu_rules

@@ -9,7 +9,7 @@ import dataclasses
 import typing as t
 
 from .._gpu.claims import Guest
-from .._linux.mount_state import MountRow
+from .._linux.mount_table import Mount
 from .._pve.config import Config
 from .._pve.gpu_processes import GpuProcess
 from .._pve.gpus import Gpu
@@ -101,8 +101,8 @@ class Facts:
     guests: tuple[Guest, ...] = ()
     paths: t.Mapping[str, FileState] | None = None
     inside: t.Mapping[str, FileState] = dataclasses.field(default_factory=dict)
-    mounts: tuple[MountRow, ...] = ()
-    mounts_inside: tuple[MountRow, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    mounts_inside: tuple[Mount, ...] = ()
     sources: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     holders: tuple[GpuProcess, ...] = ()
     majors: t.Mapping[int, str] = dataclasses.field(default_factory=dict)

@@ -15,6 +15,7 @@ import typing as t
 # File systems that other machines may have mounted, too. Any that runs in user space (fuse.*) counts as one of them: it does not tell.
 SHARED_KINDS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "virtiofs", "glusterfs", "gfs2", "ocfs2", "lustre", "afs"})
 SHARED_KINDS |= {"beegfs", "orangefs", "pvfs2", "gpfs", "coda", "fuse"}
+_DELETED = "//deleted"
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -30,7 +31,7 @@ class Place:
 class Mount:
     """One row of a mount table.
 
-    :param root: which folder of the file system is mounted.
+    :param root: which folder of the file system is mounted; the kernel adds ``//deleted`` to one that is gone.
     :param point: where.
     """
 
@@ -39,6 +40,11 @@ class Mount:
     root: str
     point: str
     kind: str
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the folder was removed behind the mount."""
+        return self.root.endswith(_DELETED)
 
     @property
     def is_shared(self) -> bool:
@@ -104,6 +110,28 @@ def foreign_mounts(mounts: t.Sequence[Mount], own: t.Sequence[Mount]) -> list[Mo
         return list(mounts)
     known = {(mount.device, mount.root, mount.point) for mount in own}
     return [mount for mount in mounts if (mount.device, mount.root, mount.point) not in known]
+
+
+def stale(here: t.Sequence[Mount], inside: t.Sequence[Mount], source: str, target: str) -> str:
+    """Return why a container does not see a folder of its node, an empty text if it does or nothing can be said.
+
+    :param here: the node's mounts; ``inside``: those of the container's init.
+    :param source: the folder on the node, without links; ``target``: its place in the container.
+    """
+    now = mount_of(source, here)
+    if not inside or now is None:
+        return ""
+    seen = next((row for row in reversed(inside) if row.point == target), None)
+    if seen is None:
+        return f"{target} is mounted no more in the running container"
+    if seen.deleted:
+        return f"{target} shows a folder that was removed from the node: {source} was deleted or made anew under the running container"
+    wanted = now.place_of(source)
+    if seen.place == wanted:
+        return ""
+    if seen.device != now.device:
+        return f"{target} shows another file system than {source} on the node, which was mounted anew under the running container"
+    return f"{target} shows {seen.root} of its file system, and {source} on the node is {wanted.path} now"
 
 
 def _root(mounts: t.Sequence[Mount]) -> Place | None:

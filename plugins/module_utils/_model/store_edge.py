@@ -23,7 +23,7 @@ import typing as t
 
 from .._core.errors import KproError
 from .._linux.held_folder_edge import HeldFolder, Refused, acting_as, open_regular
-from .._linux.mount_state import mount_of, mount_rows
+from .._linux.mount_table import mount_of, read_mounts
 from . import manifest as manifests
 from . import transfer_plan as plan
 from .hub_protocol import MANIFEST_NAME, RemoteFile
@@ -362,7 +362,7 @@ def check_mount(folder: str, mounts: str = "/proc/self/mountinfo") -> None:
     place = os.path.realpath(folder)
     try:
         with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
-            row = mount_of(mount_rows(file.read()), place)
+            row = mount_of(place, read_mounts(file.read()))
         removed = os.path.isdir(place) and os.stat(place).st_nlink == 0
     except OSError:
         return

@@ -21,8 +21,7 @@ from .._core.errors import KproError
 from .._gpu.guest_files_edge import guest_files, read_regular
 from .._gpu.holders_edge import ProcessFiles
 from .._linux.held_folder_edge import HeldFolder, Refused
-from .._linux.mount_state import MountRow, mount_rows
-from .._linux.mount_table import within
+from .._linux.mount_table import Mount, read_mounts, within
 from .._linux.system_folders import FOLDERS, TREES
 from .gpu_processes import GpuProcess, short_command, started_by_service
 from .idmap import KINDS, FileState, granted_ranges
@@ -161,10 +160,10 @@ class Host:
         with contextlib.suppress(FileNotFoundError):
             self._at(path).unlink()
 
-    def mounts(self, pid: int | str = "self") -> tuple[MountRow, ...]:
+    def mounts(self, pid: int | str = "self") -> tuple[Mount, ...]:
         """Return what a process sees mounted; nothing if it is gone."""
         with contextlib.suppress(OSError):
-            return mount_rows(self._at(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))
+            return read_mounts(self._at(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))
         return ()
 
     def without_links(self, path: str) -> str:
