@@ -39,7 +39,7 @@ def with_new_names(params: t.Mapping[str, t.Any]) -> tuple[Values, list[str]]:
     fallback = _mapping(attention, "fallback")
     if fallback and "attention_backend" not in params["options"]:
         new["profiles"] = _with_last_rung(params["profiles"], fallback)
-    return new, [f"{name} still works in this release only. It is now {_NOW[name]}" for name in old]
+    return new, [f"{name} (role sglang_server: sglang_server__{name}) works in this release only. It is now {_NOW[name]}" for name in old]
 
 
 def _mapping(values: t.Mapping[str, t.Any], name: str) -> Values:
