@@ -42,12 +42,17 @@ class Node:
         return self.root / str(absolute).lstrip("/")
 
     def pause(self, name: str) -> None:
-        """Wait as long as the settings say that a step takes: ``free_s`` to remove a volume, ``key_s`` to make a host key."""
+        """Wait as long as the settings say that a step takes: ``free_s`` to remove a volume, ``key_s`` to make a host key.
+
+        They count as they are now, so that a step can be made to end.
+        """
         import json
         import time
 
+        began = time.monotonic()
         with contextlib.suppress(FileNotFoundError):
-            time.sleep(float(json.loads(self.path(SETTINGS).read_text(encoding="utf-8")).get(name, 0)))
+            while time.monotonic() - began < float(json.loads(self.path(SETTINGS).read_text(encoding="utf-8")).get(name, 0)):
+                time.sleep(0.05)
 
     @property
     def version(self) -> str:

@@ -192,7 +192,7 @@ def template_index(node: Node) -> dict[str, dict[str, str]]:
     """Return the templates that can be fetched, by file name; the sandbox puts the index there, absent means none.
 
     Each has ``source`` (a file on the node that stands for the download), ``sha512sum`` and what ``pveam`` prints; ``seconds``, if
-    it is there, says how long the download takes.
+    it is there, says how long the download takes; it counts as it is now, so that a download can be made to end.
     """
     try:
         index: dict[str, dict[str, str]] = json.loads(node.path(TEMPLATE_INDEX).read_text(encoding="utf-8"))
@@ -237,13 +237,14 @@ def post_aplinfo(request: Request) -> Outcome:
     if entry is None:
         raise bad_parameters({"template": "no such template"})
     target = storage.volume_path(node, f"{request['storage']}:vztmpl/{name}")
-    return request.task("download", lambda task, at: _fetch(at, entry, target, task))
+    return request.task("download", lambda task, at: _fetch(at, name, target, task))
 
 
-def _fetch(node: Node, entry: dict[str, str], target: str, task: Task) -> None:
+def _fetch(node: Node, name: str, target: str, task: Task) -> None:
     import hashlib
     import shutil
 
+    entry = template_index(node)[name]
     source, final = node.path(entry["source"]), node.path(target)
     task.log(f"downloading {entry['source']} to {target}")
     if not source.is_file():
@@ -251,8 +252,10 @@ def _fetch(node: Node, entry: dict[str, str], target: str, task: Task) -> None:
     final.parent.mkdir(parents=True, exist_ok=True)
     part = final.with_name(f"{final.name}.tmp_dwnl.{os.getpid()}")
     shutil.copyfile(source, part)
-    for second in range(int(entry.get("seconds", 0))):
-        task.log(f"{second + 1:>6}K ........ ........ ........ ........  1% 1.00K")
+    second = 0
+    while second < int(template_index(node).get(name, {}).get("seconds", 0)):
+        second += 1
+        task.log(f"{second:>6}K ........ ........ ........ ........  1% 1.00K")
         time.sleep(1)
     with open(part, "rb") as file:
         found = hashlib.file_digest(file, "sha512").hexdigest()

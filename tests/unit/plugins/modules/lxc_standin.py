@@ -39,6 +39,12 @@ class Remembering:
         self._root = root
         self._faults = faults
 
+    def _pause(self, fault: str) -> None:
+        """Take as many seconds as a fault says, and no longer than it stands in the node's file."""
+        end = time.monotonic() + self._faults().get(fault, 0)
+        while time.monotonic() < end and fault in json.loads((self._root / "faults").read_text(encoding="utf-8")):
+            time.sleep(0.05)
+
     def _mark(self, vmid: str) -> pathlib.Path:
         return self._root / "running" / vmid
 
@@ -73,7 +79,7 @@ class Remembering:
         self._mark(vmid).unlink()
 
     def shutdown(self, node: t.Any, vmid: str, timeout_s: int) -> bool:
-        time.sleep(self._faults().get("slow_shutdown_s", 0))
+        self._pause("slow_shutdown_s")
         if not self._faults().get("hangs"):
             self._mark(vmid).unlink()
         return not self._mark(vmid).exists()
@@ -86,7 +92,7 @@ class Remembering:
         return contextlib.nullcontext()
 
     def unpack(self, archive: pathlib.Path, rootfs: pathlib.Path, _vmid: str, _shifted: bool, log: t.Callable[[str], None]) -> None:
-        time.sleep(self._faults().get("slow_unpack_s", 0))
+        self._pause("slow_unpack_s")
         log("Total bytes read: 1024")
         if self._faults().get("has_ssh"):
             (rootfs / "etc/ssh").mkdir(parents=True)

@@ -142,9 +142,10 @@ def test_a_killed_download_goes_on_where_it_stopped(world: World) -> None:
     world.put("big.safetensors", 48 * MIB)
     world.faults({"kind": "stall", "match": "/cdn/*", "after_bytes": 6 * MIB, "seconds": 600, "times": 0})
     assert not world.call(poll_s=0, stall_s=600)["finished"]
-    world.wait_for(lambda: list(world.store.glob(".incoming/*/parts/*.json")))
+    parts = ".incoming/*/parts/*.json"
+    world.wait_for(lambda: any(json.loads(path.read_text(encoding="utf-8"))["written"] for path in world.store.glob(parts)))
     world.kill_worker()
-    kept = json.loads(next(world.store.glob(".incoming/*/parts/*.json")).read_text(encoding="utf-8"))["written"]
+    kept = json.loads(next(world.store.glob(parts)).read_text(encoding="utf-8"))["written"]
     world.forget_requests()
     world.faults()
     assert world.run()["changed"]

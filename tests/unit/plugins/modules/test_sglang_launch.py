@@ -99,7 +99,7 @@ def test_options_of_the_first_release_still_work_and_the_new_name_is_told(capsys
     assert (last["name"], last["options"]["sampling_backend"]) == ("other attention kernels", "pytorch")
     assert result["environment"]["NCCL_P2P_DISABLE"] == "1"
     warned = capsys.readouterr().err
-    assert all(f"{name} still works in this release only" in warned for name in old) and "sglang_server__gpus" in warned
+    assert all(f"{name} (role sglang_server: sglang_server__{name}) works in this release only" in warned for name in old) and "sglang_server__gpus" in warned
     launch(replaced={"gpu_memory_mib": [], "attention": {}, "hardware": {}})
     assert "this release only" not in capsys.readouterr().err
 

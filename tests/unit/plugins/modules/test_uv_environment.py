@@ -275,7 +275,7 @@ def test_a_long_build_reports_progress_and_a_later_call_attaches(world: World) -
 
 def test_a_killed_builder_is_told_and_the_next_run_completes(world: World) -> None:
     hold(world)
-    threading.Timer(0.3, os.kill, (world.worker_pid(), signal.SIGKILL)).start()
+    threading.Timer(1.5, os.kill, (world.worker_pid(), signal.SIGKILL)).start()
     with pytest.raises(KproError, match=r"ended without a result .*9"):
         world.run(poll_s=20)
     (world.wheels / "hold").unlink()
@@ -285,8 +285,8 @@ def test_a_killed_builder_is_told_and_the_next_run_completes(world: World) -> No
 
 def test_a_stopped_builder_says_so(world: World) -> None:
     hold(world)
-    threading.Timer(0.3, os.kill, (world.worker_pid(), signal.SIGTERM)).start()
-    threading.Timer(0.6, (world.wheels / "hold").unlink).start()  # systemd would end the whole group
+    threading.Timer(1.5, os.kill, (world.worker_pid(), signal.SIGTERM)).start()
+    threading.Timer(2.0, (world.wheels / "hold").unlink).start()  # systemd would end the whole group
     with pytest.raises(KproError, match=r"packages failed: it was stopped \(SIGTERM\)"):
         world.run(poll_s=20)
     assert world.run()["changed"]
