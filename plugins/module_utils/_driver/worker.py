@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import pathlib
 import shlex
 import shutil
@@ -23,7 +22,7 @@ from .._apt.key_edge import fetch_key
 from .._apt.repository import Repository
 from .._core.errors import KproError
 from .._gpu.text import dkms_entries, loaded_driver
-from .._job.status_edge import JobStatus, unforeseen
+from .._job.status_edge import JobStatus, run_worker, unforeseen
 from .._linux.text_file_edge import TextFile, write_text_file
 from .explain import failure
 from .fetch_edge import Package, fetch
@@ -71,17 +70,20 @@ class Worker:
         self._env = {**_ENV, **(env or {})}
         self._loaded = loaded
 
-    def run(self) -> None:
-        """Do all steps; the status ends as done or failed."""
+    def run(self) -> dict[str, t.Any]:
+        """Do all steps. If one fails, load the former driver again.
+
+        :raises KproError: for the step that failed, with what became of the former driver.
+        """
         try:
             for number, step in enumerate(self._job.steps, start=1):
                 self._step(step, f"{number}/{len(self._job.steps)}")
-            self._status.done()
         except KproError as error:
-            self._status.failed(self._salvaged(error))
-        except Exception as error:  # whatever it was: the former driver is taken up again, and the waiting run is told
+            raise self._salvaged(error) from error
+        except Exception as error:  # whatever it was: the former driver is needed
             traceback.print_exc()
-            self._status.failed(self._salvaged(unforeseen(f"NVIDIA driver {self._job.version}", error)))
+            raise self._salvaged(unforeseen(f"NVIDIA driver {self._job.version}", error)) from error
+        return {}
 
     def _salvaged(self, error: KproError) -> KproError:
         """Take up the former driver again, if that is still there; return the error with what became of it."""
@@ -236,6 +238,4 @@ def _text(path: pathlib.Path, since_s: float) -> str:
 
 def main(folder: str) -> int:
     """Do the job in ``folder``; its status tells the outcome."""
-    job = Job.from_dict(json.loads((pathlib.Path(folder) / "job.json").read_text()))
-    Worker(job, JobStatus(folder)).run()
-    return 0
+    return run_worker(folder, lambda job, status: Worker(Job.from_dict(job), status).run(), "NVIDIA driver")

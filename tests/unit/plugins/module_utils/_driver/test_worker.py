@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.kpro.llm.plugins.module_utils._driver.fetch_edge import Package
 from ansible_collections.kpro.llm.plugins.module_utils._driver.steps import Step
 from ansible_collections.kpro.llm.plugins.module_utils._driver.worker import Job, Worker
-from ansible_collections.kpro.llm.plugins.module_utils._job.status_edge import JobStatus
+from ansible_collections.kpro.llm.plugins.module_utils._job.status_edge import JobStatus, run_worker
 
 VERSION = "580.173.02"
 
@@ -37,10 +37,14 @@ class Place:
 
     def run(self, *steps: Step) -> dict[str, t.Any]:
         """Do the steps as the unit would, from the text of its job."""
-        job = Job.from_dict(json.loads(json.dumps(Job(VERSION, self.package, steps).to_dict())))
-        status = JobStatus(str(self.folder))
-        Worker(job, status, {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "PLACE": str(self.folder)}).run()
-        found = status.read()
+        return self.do(Job(VERSION, self.package, steps))
+
+    def do(self, job: Job, loaded: pathlib.Path | None = None) -> dict[str, t.Any]:
+        (self.folder / "job.json").write_text(json.dumps(job.to_dict()))
+        env = {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "PLACE": str(self.folder)}
+        where = {"loaded": loaded} if loaded else {}
+        run_worker(str(self.folder), lambda values, status: Worker(Job.from_dict(values), status, env, **where).run(), "driver")
+        found = JobStatus(str(self.folder)).read()
         assert found is not None
         return found
 
@@ -144,10 +148,8 @@ def test_a_failed_replacement_takes_the_former_driver_up_again_or_says_that_it_i
     place.program("systemctl", 'echo "systemctl $*" >> "$PLACE/calls"')
     place.program("modinfo", "exit 1")
     job = Job(VERSION, place.package, (Step("run", "Install", ("sh", "-c", "echo 'ERROR: no room'; exit 1"), "installer"),), FORMER)
-    status = JobStatus(str(tmp_path))
-    Worker(job, status, {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PLACE": str(tmp_path)}, tmp_path / "loaded").run()
-    found = status.read()
-    assert found is not None and found["state"] == "failed" and found["reason"].startswith("no room. Driver 580.119.02")
+    found = place.do(job, tmp_path / "loaded")
+    assert found["state"] == "failed" and found["reason"].startswith("no room. Driver 580.119.02")
     assert place.calls() == ["modprobe nvidia", "modprobe nvidia_uvm", "systemctl start nvidia-persistenced.service"]
     if there:
         assert found["reason"].endswith("is there as before")
