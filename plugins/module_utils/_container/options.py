@@ -13,14 +13,22 @@ from .._pve.giving import Request
 from .._pve.raw_declared import read_line
 from .declared import Declared, Mount
 
-SCALARS = {"hostname": "hostname", "cores": "cores", "memory_mib": "memory", "swap_mib": "swap", "onboot": "onboot", "description": "description"}
+# Options that are one plain key of Proxmox: the key, and the type.
+SCALARS = {
+    "hostname": ("hostname", "str"),
+    "cores": ("cores", "int"),
+    "memory_mib": ("memory", "int"),
+    "swap_mib": ("swap", "int"),
+    "onboot": ("onboot", "bool"),
+    "description": ("description", "str"),
+}
 WAITS_S = {"task_timeout_s": 600, "shutdown_timeout_s": 180, "ready_timeout_s": 120, "api_timeout_s": 30}
 NAME_KEYS = ("nameserver", "searchdomain")
 
 
 def argument_spec() -> dict[str, t.Any]:
     """Return the module's options."""
-    texts = ("hostname", "template", "storage", "startup", "description")
+    texts = ("template", "storage", "startup")
     flags = {"unprivileged": True, "share_gpus": False, "adopt": False, "restart": False, "require_devices": True}
     network = {name: {"type": "str"} for name in ("bridge", "name", "ip", "gw", "ip6", "gw6", "hwaddr", *NAME_KEYS)}
     mount = {name: {"type": "str", "required": True} for name in ("source", "target")}
@@ -32,8 +40,8 @@ def argument_spec() -> dict[str, t.Any]:
         "state": {"type": "str", "choices": ["present", "started", "stopped", "absent"], "default": "started"},
         **{name: {"type": "str"} for name in texts},
         "template_storage": {"type": "str", "default": "local"},
-        **{name: {"type": "int"} for name in ("rootfs_gib", "cores", "memory_mib", "swap_mib")},
-        "onboot": {"type": "bool"},
+        "rootfs_gib": {"type": "int"},
+        **{name: {"type": kind} for name, (_key, kind) in SCALARS.items()},
         **{name: {"type": "bool", "default": default} for name, default in flags.items()},
         "tags": {"type": "list", "elements": "str"},
         "features": {"type": "dict"},
@@ -67,9 +75,9 @@ def argument_spec() -> dict[str, t.Any]:
 def declared_from(params: t.Mapping[str, t.Any]) -> Declared:
     """Return the declaration in the module's options."""
     network = {key: value for key, value in (params["network"] or {}).items() if value is not None}
-    scalars = {key: params[name] for name, key in SCALARS.items() if params[name] is not None}
+    scalars = {key: params[name] for name, (key, _kind) in SCALARS.items() if params[name] is not None}
     scalars |= {key: network.pop(key) for key in NAME_KEYS if key in network}
-    taken = [key for key in params["options"] if key in {*SCALARS.values(), *NAME_KEYS, "features", "startup", "tags"}]
+    taken = [key for key in params["options"] if key in {*(key for key, _kind in SCALARS.values()), *NAME_KEYS, "features", "startup", "tags"}]
     if taken:
         raise KproError(f"option '{taken[0]}'", "it has an option of its own", "Take it out of options")
     features = params["features"]
