@@ -70,9 +70,7 @@ port_is_ours:
 import typing as t
 
 from ..module_utils._core.module import run_module
-from ..module_utils._linux.processes import process_words, within_cgroup
-from ..module_utils._linux.processes_edge import ProcessTable
-from ..module_utils._linux.systemd_edge import Systemd
+from ..module_utils._service.unit_edge import observe_unit
 
 ARGUMENT_SPEC: dict[str, t.Any] = {
     "unit": {"type": "str", "default": "kpro-sglang.service"},
@@ -82,20 +80,7 @@ ARGUMENT_SPEC: dict[str, t.Any] = {
 
 def look(params: dict[str, t.Any], _check_mode: bool) -> dict[str, t.Any]:
     """Observe unit and port."""
-    systemd = Systemd(params["unit"])
-    state = systemd.state()
-    taken, holder = ProcessTable().listener(params["port"], prefer=state.control_group)
-    ours = bool(holder and state.control_group and within_cgroup(holder.cgroup, state.control_group))
-    unseen = "a process that can't be seen from the container" if taken else ""
-    return {
-        "changed": False,
-        "state": state.as_dict(),
-        "identity": systemd.identity(state).as_dict(),
-        "running": state.running,
-        "port_taken": taken,
-        "port_owner": process_words(holder) if holder else unseen,
-        "port_is_ours": ours,
-    }
+    return {"changed": False, **observe_unit(params["unit"], params["port"])}
 
 
 def main() -> None:

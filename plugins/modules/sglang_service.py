@@ -241,6 +241,10 @@ plan:
   returned: success
   type: list
   elements: str
+present:
+  description: In check mode, the unit and the holder of its port as they are, as M(kpro.llm.sglang_info) returns them.
+  returned: in check mode with O(state=started)
+  type: dict
 api_key_path:
   description: File in the container that holds the API key; empty without a key.
   returned: success
@@ -308,6 +312,7 @@ from ..module_utils._engine.options import service_rungs
 from ..module_utils._ready.chat import QUESTION_SPEC
 from ..module_utils._ready.walk import LEVELS
 from ..module_utils._service.files import PATH_SPEC
+from ..module_utils._service.unit_edge import observe_unit
 from ..module_utils._start.converge import LadderRun, with_what_runs
 from ..module_utils._start.watch_edge import WAIT_SPEC
 
@@ -356,7 +361,7 @@ def main_result(params: dict[str, t.Any], check_mode: bool) -> dict[str, t.Any]:
         run = LadderRun({**params, "rungs": rungs})
         if params["state"] == "stopped":
             return run.stop(check_mode)
-        return run.foretell() if check_mode else run.call()
+        return {"present": observe_unit(params["unit"], params["port"]), **run.foretell()} if check_mode else run.call()
     except KproError as error:
         raise with_what_runs(error, params["unit"]) from error
 
