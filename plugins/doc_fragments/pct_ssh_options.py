@@ -5,10 +5,13 @@
 
 They are read from the plugin at hand and not written down here, because the plugin asks for each of
 its options by name: an option that a newer ansible-core adds would end in a KeyError.
+
+Each task that enters a container loads this file anew, so it must be cheap: libyaml reads, and JSON, which is YAML, is written.
 """
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 import yaml
@@ -38,6 +41,9 @@ _PIPELINING: dict[str, t.Any] = {
 }
 
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 def _without_version_marks(node: t.Any) -> t.Any:
     """``version_added`` of ansible-core would be read as a version of this collection."""
     if isinstance(node, dict):
@@ -48,11 +54,11 @@ def _without_version_marks(node: t.Any) -> t.Any:
 
 
 def _options() -> dict[str, t.Any]:
-    options = _without_version_marks(yaml.safe_load(ssh.DOCUMENTATION)["options"])
+    options = _without_version_marks(yaml.load(ssh.DOCUMENTATION, Loader=_LOADER)["options"])
     for name, default in _DEFAULTS.items():
         options[name]["default"] = default
     return {**options, "pipelining": _PIPELINING}
 
 
 class ModuleDocFragment:
-    DOCUMENTATION: str = yaml.safe_dump({"options": _options()})
+    DOCUMENTATION: str = json.dumps({"options": _options()})
