@@ -11,7 +11,8 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ..module_utils._core.errors import KproError
-from ..module_utils._engine.lanes import choose_lane
+from ..module_utils._engine.lanes import choose_lane, with_pins
+from ..module_utils._environment.lock import parse_lock
 
 DOCUMENTATION = r"""
 name: sglang_lane
@@ -22,6 +23,8 @@ description:
   - Chooses the lane that is named, or for V(auto) the newest one that the node's driver can run.
   - A lane is one release of SGLang with the versions, packages and lock files that fit it.
 positional: driver_version
+notes:
+  - With O(lock) the lane has the versions of SGLang and torch that the lock file pins; driver, CUDA and Pythons stay the lane's.
 options:
   _input:
     description: Name of a lane, or V(auto).
@@ -29,6 +32,10 @@ options:
     required: true
   driver_version:
     description: Version of the node's NVIDIA driver. Empty if it has none.
+    type: str
+    default: ""
+  lock:
+    description: Content of a lock file of one's own (V(sglang_runtime__lock)). Empty for the lane's.
     type: str
     default: ""
 """
@@ -48,10 +55,12 @@ _value:
 """
 
 
-def sglang_lane(wanted: str, driver_version: str = "") -> dict[str, t.Any]:
+def sglang_lane(wanted: str, driver_version: str = "", lock: str = "") -> dict[str, t.Any]:
     """Return the lane as a dictionary."""
     try:
         lane = choose_lane(str(wanted), str(driver_version))
+        if lock:
+            lane = with_pins(lane, parse_lock(str(lock), "sglang_runtime__lock"), "sglang_runtime__lock")
     except KproError as error:
         raise AnsibleFilterError(error.sentence) from error
     values = {**dataclasses.asdict(lane), "lock_files": {python: lane.lock_file(python) for python in lane.pythons}}

@@ -139,6 +139,25 @@ def choose_lane(wanted: str, driver_version: str) -> Lane:
     return max(fitting, key=lambda lane: lane.driver_min_major)
 
 
+def with_pins(lane: Lane, pins: t.Mapping[str, str], what: str) -> Lane:
+    """Return the lane as a lock file of the user's own makes it: other versions of SGLang and torch on the lane's driver, CUDA and Pythons.
+
+    :param pins: version by normal package name.
+    :param what: name of the lock file, for errors.
+    :raises KproError: for a lock without SGLang, or one that is built for another CUDA than the lane.
+    """
+    if "sglang" not in pins:
+        raise KproError(what, "it names no sglang", "Make it with the package sglang in it, or leave sglang_runtime__lock empty")
+    runtime = next((name for name in pins if re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", name)), "")
+    built_for, lanes_own = str((numbers(pins[runtime]) or ("",))[0]) if runtime else "", lane.cuda.partition(".")[0]
+    if built_for and built_for != lanes_own:
+        fitting = [other.name for other in LANES.values() if other.cuda.partition(".")[0] == built_for]
+        has = f"is built for CUDA {lane.cuda}" if lane.cuda else "uses no GPU"
+        way = f"Set sglang_runtime__lane: {fitting[0]}, or make" if fitting else "Make"
+        raise KproError(what, f"it is for CUDA {built_for} ({runtime} {pins[runtime]}), and lane {lane.name} {has}", f"{way} the lock for this lane")
+    return dataclasses.replace(lane, engine_version=pins["sglang"], torch_version=pins.get("torch", lane.torch_version).partition("+")[0])
+
+
 def choose_python(lane: Lane, wanted: str, distribution_python: str) -> str:
     """Return the Python version for an environment of the lane.
 

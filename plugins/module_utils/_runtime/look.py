@@ -14,8 +14,9 @@ from .._driver.converge import make_plan, resolved
 from .._driver.edge import DriverEdge
 from .._driver.model import Wanted as WantedDriver
 from .._engine.gpu_settings import flash_attn_package
-from .._engine.lanes import Facts, choose_lane, choose_python, contract_problems
+from .._engine.lanes import Facts, choose_lane, choose_python, contract_problems, with_pins
 from .._environment.ensure import ensure
+from .._environment.lock import parse_lock
 from .._linux.command_edge import Command
 from .base import plan_base
 from .base_edge import Distribution
@@ -91,6 +92,7 @@ def _environment(params: t.Mapping[str, t.Any], system: t.Mapping[str, t.Any], c
         values = flash_attn_package(lane, python, capabilities, params["wheelhouse"], build=params["flash_attn"] == "build")
         source = {name: value for name, value in values.items() if name != "lock_file"} | {"lock": params["flash_attn_lock"]}
     lock = params["locks"].get(python, "")
+    lane = with_pins(lane, parse_lock(lock), "lock file") if lock else lane
     options = {**params["environment"], "lock": lock, "python": python, "package_version": lane.engine_version, "source_package": source}
     result = ensure(options, apply=False, keep=note)
     if result["changed"]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from .._linux.processes import process_words, within_cgroup
@@ -12,18 +13,23 @@ from .._linux.processes_edge import ProcessTable
 from .._linux.systemd_edge import Systemd
 
 
+@dataclasses.dataclass(frozen=True)
+class UnitNow:
+    """A service as it stands, as ``sglang_info`` documents it."""
+
+    state: dict[str, t.Any]
+    identity: dict[str, t.Any]
+    running: bool
+    port_taken: bool
+    port_owner: str
+    port_is_ours: bool
+
+
 def observe_unit(unit: str, port: int) -> dict[str, t.Any]:
-    """Return state, identity and port of a service, as ``sglang_info`` documents them."""
+    """Return the fields of :class:`UnitNow`."""
     systemd = Systemd(unit)
     state = systemd.state()
     taken, holder = ProcessTable().listener(port, prefer=state.control_group)
     ours = bool(holder and state.control_group and within_cgroup(holder.cgroup, state.control_group))
-    unseen = "a process that can't be seen from the container" if taken else ""
-    return {
-        "state": state.as_dict(),
-        "identity": systemd.identity(state).as_dict(),
-        "running": state.running,
-        "port_taken": taken,
-        "port_owner": process_words(holder) if holder else unseen,
-        "port_is_ours": ours,
-    }
+    owner = process_words(holder) if holder else "a process that can't be seen from the container" if taken else ""
+    return dataclasses.asdict(UnitNow(state.as_dict(), systemd.identity(state).as_dict(), state.running, taken, owner, ours))
