@@ -66,6 +66,7 @@ class Options:
     language_only: bool = False
     language_model_only: bool = False
     linear_attn_backend: str = "triton"
+    swa_full_tokens_ratio: float = 0.8
     attention_backend: str | None = None
     mm_feature_transport: str | None = None
     quantization: str | None = None

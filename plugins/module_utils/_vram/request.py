@@ -13,8 +13,7 @@ from .._engine.versions import rules_of
 from .cards import Card, check_kind
 from .core import HeaderWeights, Inputs, check_cards
 from .headers import Entry, header_weights, parameters_gib
-from .kept_in_16_bit import QUANTIZED
-from .model import LATENT, OPAQUE, Model, model_of
+from .model import Model, model_of
 from .not_modelled import check_environment
 from .options import Options, attention_dp, is_given, options_of
 from .quantization import check_quantization
@@ -78,7 +77,7 @@ def inputs_of(request: Request) -> tuple[Inputs, list[str]]:
     )
     check_cards(inputs)
     check_kind(request.cards[: options.tp_size])
-    warnings = warnings + check_quantization(request.config, request.where, request.cards[: options.tp_size], request.version)
+    warnings = warnings + check_quantization(request.config, request.where, request.cards[: options.tp_size], request.version, model.experts is not None)
     if request.entries and request.weights_gib is None:
         headers, notes = _from_headers(request.entries, model, options)
         inputs = dataclasses.replace(inputs, headers=headers)
@@ -90,9 +89,7 @@ def _from_headers(entries: t.Sequence[Entry], model: Model, options: Options) ->
     """The headers decide for quantised and opaque models; for plain ones they only confirm the config."""
     layout = Layout(options.tp_size, options.tp_size // attention_dp(options) // options.attn_cp_size, not options.language_model_only)
     headers = header_weights(entries, model, layout)
-    whole = not model.unquantized and model.draft_quantized == QUANTIZED
-    plain = not model.quantization or (model.quantization == "fp8" and all(model.quantized_block) and whole)
-    if model.kind in (OPAQUE, LATENT) or not plain:
+    if model.by_headers or model.quantization:
         return headers, []
     computed = resident_bytes(target_tensors(model, layout))
     if abs(headers.target / computed - 1) <= _HEADER_TOLERANCE:
