@@ -197,10 +197,10 @@ def release_of(version: str) -> Release:
 
     :raises KproError: for a text that is no version.
     """
-    match = re.fullmatch(r"v?(\d+(?:\.\d+)+)(?:\.?(?:post|dev|rc|a|b)\d*)*(?:\+.*)?", str(version).strip())
+    match = re.fullmatch(r"v?([0-9]{1,6}(?:\.[0-9]{1,6}){1,5})(?:\.?(?:post|dev|rc|a|b)\d*)*(?:\+.*)?", str(version).strip())
     if not match:
-        reason = f"{version!r} is not a version number"
-        raise KproError("option sglang_version", reason, f"Give it like {NEWEST!r}", field="sglang_version", value=version)
+        reason = f"{str(version)[:80]!r} is not a version number"
+        raise KproError("option sglang_version", reason, f"Give it like {NEWEST!r}", field="sglang_version")
     return tuple(int(part) for part in match[1].split("."))
 
 

@@ -19,6 +19,7 @@ from .not_modelled import switch
 from .options import Options
 from .quantization import Scheme
 from .resolve import Resolved, resolve
+from .shown import shown
 from .sizing import GIB, Shape, Sizing, shape_of, size
 from .weights import Layout, draft_tensors, faults, resident_bytes, target_tensors
 
@@ -29,6 +30,8 @@ AFTER_LOAD_GIB = 0.03
 LEFTOVER_TOLERANCE_MIB = 1024
 # A rank refuses to start below this share of another's free memory (model_runner.py:841-847, distributed/bootstrap.py:441-452).
 BALANCE = 0.9
+# No card has more memory than this.
+MOST_MIB = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +162,11 @@ def check_cards(inputs: Inputs) -> None:
     cards, tp = inputs.cards, inputs.options.tp_size
     if not cards:
         raise KproError("option gpus", "no GPU is given", "Give total_mib and free_mib of each", field="gpus")
+    for index, card in enumerate(cards[:tp]):
+        if not _is_size(card.total_mib) or not _is_size(card.free_mib, least=0):
+            wrong = "total_mib" if not _is_size(card.total_mib) else "free_mib"
+            reason = f"{wrong} {shown(getattr(card, wrong))} is no whole number of MiB of one card (up to {MOST_MIB}; bytes are 1,048,576 times as many)"
+            raise KproError(f"GPU {index}", reason, "Read it with nvidia-smi --query-gpu=memory.total,memory.free", field=wrong)
     if len(cards) < tp:
         reason = f"tp_size is {tp}, and the number of GPUs is {len(cards)}"
         raise KproError("option tp_size", reason, f"Use tp_size {len(cards)} or less, or more GPUs", field="tp_size", value=tp)
@@ -170,6 +178,10 @@ def check_cards(inputs: Inputs) -> None:
     if len(totals) > 1:
         reason = f"tensor parallelism over unequal cards ({', '.join(f'{total} MiB' for total in totals)}) is not modelled"
         raise KproError("option gpus", reason, "Use equal cards", field="total_mib", value=totals)
+
+
+def _is_size(value: t.Any, least: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_MIB
 
 
 def leftovers(inputs: Inputs) -> list[str]:

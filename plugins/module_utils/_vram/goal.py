@@ -13,8 +13,8 @@ from .._core.errors import KproError
 from .advice import largest_where
 from .cards import generation_of_card
 from .core import Inputs, Outcome, evaluate
-from .model import shown
 from .resolve import resolve
+from .shown import shown
 from .sizing import GIB
 
 REQUIRED, PREFERRED, OFF = "required", "preferred", "off"

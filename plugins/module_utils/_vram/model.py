@@ -15,6 +15,7 @@ from .._core.errors import KproError
 from .families import DENSE, EVERY_FOURTH, FAMILIES, GDN, HYBRID, HYBRID_MOE, KDA, MAMBA, MOE, OPAQUE, PATTERN, TYPES, Family, refusal_of
 from .kept_in_16_bit import QUANTIZED, kept_in_16_bit
 from .quantization import Scheme, scheme_of, section_of
+from .shown import shown
 from .towers import Tower, tower_of
 
 Config = t.Mapping[str, t.Any]
@@ -25,6 +26,7 @@ _HEAD_DIM_ASKED = ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "Qwen3NextForCausa
 # A number of a config above this is no count, but a slip or an attack.
 MOST = 1 << 31
 _MOST_LAYERS = 1024
+_MOST_STRETCH = 4096
 # The first of these decides (utils/hf_transformers, get_context_length).
 _CONTEXT_FIELDS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
 
@@ -166,15 +168,6 @@ class Model:
         return self.layers - self.expert_layers if self.dense_layers is None else self.dense_layers
 
 
-def shown(value: t.Any) -> str:
-    """Return a value for a message, however long it is."""
-    try:
-        text = repr(value)
-    except ValueError:
-        text = "a number of thousands of digits"
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 class _Fields:
     """Reads fields of one section of the config and names field and value when one is wrong."""
 
@@ -188,19 +181,19 @@ class _Fields:
             raise KproError(self.where, f"the field {name!r} is missing", "Give the model's own config.json, unabridged", field=name)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
             reason = f"the field {name!r} is {shown(value)}, and must be a whole number of at least {least}"
-            raise KproError(self.where, reason, "Give the model's own config.json", field=name, value=value)
+            raise KproError(self.where, reason, "Give the model's own config.json", field=name)
         return value
 
     def flag(self, name: str, default: bool) -> bool:
         value = self.config.get(name)
         if value is not None and not isinstance(value, bool):
-            raise KproError(self.where, f"the field {name!r} is {value!r}, and must be true or false", field=name, value=value)
+            raise KproError(self.where, f"the field {name!r} is {shown(value)}, and must be true or false", field=name)
         return default if value is None else value
 
     def section(self, name: str) -> Config:
         value = self.config.get(name)
         if value is not None and not isinstance(value, t.Mapping):
-            raise KproError(self.where, f"the field {name!r} is {value!r}, and must be a section of fields", field=name, value=value)
+            raise KproError(self.where, f"the field {name!r} is {shown(value)}, and must be a section of fields", field=name)
         return value or {}
 
     def ratio(self, name: str, default: float | None) -> float:
@@ -209,7 +202,7 @@ class _Fields:
         if value is None:
             raise KproError(self.where, f"the field {name!r} is missing", "Give the model's own config.json, unabridged", field=name)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-            raise KproError(self.where, f"the field {name!r} is {value!r}, and must be in (0, 1]", field=name, value=value)
+            raise KproError(self.where, f"the field {name!r} is {shown(value)}, and must be in (0, 1]", field=name)
         return float(value)
 
     def context(self) -> int:
@@ -229,8 +222,9 @@ def _stretch(rope: Config, where: str) -> float:
     if "original_max_position_embeddings" in rope or "llama3" in (rope.get("rope_type"), rope.get("type")):
         return 1.0
     factor = rope.get("factor", 1.0)
-    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or factor < 1:
-        raise KproError(where, f"the field 'factor' of the rope is {factor!r}, and must be a number of at least 1", field="factor", value=factor)
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor <= _MOST_STRETCH:
+        reason = f"the field 'factor' of the rope is {shown(factor)}, and must be a number of at least 1 and at most {_MOST_STRETCH}"
+        raise KproError(where, reason, field="factor")
     return float(factor)
 
 

@@ -17,6 +17,7 @@ import typing as t
 from .._core.errors import KproError
 from .._engine.versions import release_of
 from .cards import Card, generation_of_card
+from .shown import shown
 
 # Method -> (from this release on, least compute capability times ten), the newest first.
 _LEAST: t.Mapping[str, tuple[tuple[str, int], ...]] = {
@@ -43,6 +44,7 @@ _LEAST: t.Mapping[str, tuple[tuple[str, int], ...]] = {
 FP8_GENERATION, MARLIN_GENERATION = 89, 80
 # Outputs of a matrix that Marlin repacks come in tiles of this many (gptq_marlin_repack; GPTQ_MARLIN_MIN_THREAD_N).
 _MARLIN_TILE = 64
+_LONGEST_PATTERN = 300
 _REMEDY = "Choose the BF16 model or one quantised in another way, or newer cards"
 
 
@@ -119,6 +121,9 @@ def _names(kept: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern[str]
     words: set[str] = set()
     for name in kept:
         if name.startswith("re:"):
+            if len(name) > _LONGEST_PATTERN or re.search(r"[)\]*+?}]\s*[*+{]", name[3:]):
+                # Repeated groups can take for ever; no published checkpoint has one.
+                continue
             try:
                 patterns.append(re.compile(name[3:].removeprefix("^").removeprefix("model.").removeprefix("language_model.")))
             except re.error:
@@ -185,15 +190,15 @@ def _whole(section: t.Mapping[str, t.Any], names: t.Sequence[str], where: str, d
     name = next((name for name in names if section.get(name) is not None), names[0])
     value = section.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and value != -1) or value > 1 << 20:
-        raise KproError(where, f"the field {name!r} of the quantisation is {value!r}, and must be a whole number above 0", field=name, value=value)
+        raise KproError(where, f"the field {name!r} of the quantisation is {shown(value)}, and must be a whole number above 0", field=name)
     return value
 
 
 def _blocks(value: t.Any, where: str) -> tuple[int, int]:
     sizes = value if isinstance(value, (list, tuple)) else ()
     if len(sizes) != 2 or not all(isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= 1 << 20 for size in sizes):
-        reason = f"the field 'weight_block_size' is {value!r}, and must be two whole numbers"
-        raise KproError(where, reason, field="weight_block_size", value=value)
+        reason = f"the field 'weight_block_size' is {shown(value)}, and must be two whole numbers"
+        raise KproError(where, reason, field="weight_block_size")
     return sizes[0], sizes[1]
 
 

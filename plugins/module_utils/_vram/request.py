@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing as t
 
 from .._core.errors import KproError
@@ -18,10 +19,12 @@ from .not_modelled import check_environment
 from .options import Options, attention_dp, is_given, options_of
 from .quantization import check_quantization
 from .result import plan
+from .shown import number_of, shown
 from .weights import Layout, resident_bytes, target_tensors
 
 # Files whose sum differs from the config by more are not of this model.
 _HEADER_TOLERANCE = 0.02
+_MOST_GIB = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +54,13 @@ def planned(request: Request, goal: t.Mapping[str, t.Any] | None = None) -> dict
     :raises KproError: for a bad or unmodelled input, naming file, field and value.
     """
     inputs, warnings = inputs_of(request)
-    return plan(inputs, goal, warnings)
+    values = plan(inputs, goal, warnings)
+    try:
+        json.dumps(values, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = f"they hold something that is neither text nor a finite number ({error})"
+        raise KproError("options of the plan", reason, "Give plain values") from error
+    return values
 
 
 def inputs_of(request: Request) -> tuple[Inputs, list[str]]:
@@ -62,8 +71,8 @@ def inputs_of(request: Request) -> tuple[Inputs, list[str]]:
     options = options_of(request.args, request.version, rules)
     check_environment(request.environment)
     for name, value in (("weights_gib", request.weights_gib), ("free_before_load_gib", request.free_before_gib)):
-        if value is not None and value <= 0:
-            raise KproError(f"option {name}", f"the value {value!r} is not above 0", field=name, value=value)
+        if value is not None and not 0 < number_of(value) <= _MOST_GIB:
+            raise KproError(f"option {name}", f"the value {shown(value)} is not above 0 and up to {_MOST_GIB} GiB of one card", field=name)
     inputs = Inputs(
         model,
         options,
