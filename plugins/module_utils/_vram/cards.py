@@ -10,6 +10,7 @@ The reserve of A6000, 4090, H100 and 5090 agrees with start-up logs; that of the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import typing as t
 
@@ -162,6 +163,7 @@ def generation_of_card(card: Card) -> int | None:
     return card.sm or generation_of(card.name)
 
 
+@functools.lru_cache(maxsize=256)
 def generation_of(name: str) -> int | None:
     """Return a card's compute capability times ten, if its type is known."""
     return next((gpu.sm for gpu in PROFILES.values() if name and (re.search(gpu.pattern, name) or name == gpu.name)), None)

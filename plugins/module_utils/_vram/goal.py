@@ -161,6 +161,24 @@ def search(goal: Goal, inputs: Inputs) -> list[Choice]:
     return found
 
 
+def reaches(goal: Goal, inputs: Inputs) -> Choice | None:
+    """Return the first settings that give all of a goal, or None: quicker than to look for what would be lost."""
+    inputs = _with_images(goal, inputs)
+    for number in _tp_sizes(inputs):
+        divided = dataclasses.replace(inputs, options=dataclasses.replace(inputs.options, tp_size=number))
+        for settings in _variants(goal, divided):
+            try:
+                variant = _variant(*settings, divided)
+                if not _holds(goal, variant, divided, goal.concurrent_requests, goal.context_tokens):
+                    continue
+                choice = _as_wanted(goal, variant, divided)
+            except KproError:
+                continue
+            if choice.margin_gib >= 0 and choice.usable and not choice.given_up:
+                return choice
+    return None
+
+
 def _search(goal: Goal, inputs: Inputs) -> list[Choice]:
     # Variants that give less are looked at only if none reaches the wanted numbers.
     for reach in (_as_wanted, _with_less):
@@ -258,7 +276,7 @@ def _with_less(goal: Goal, variant: _Variant, inputs: Inputs) -> Choice:
     """The variant with as many requests as hold; if not even one does, with a shorter context too."""
 
     def holds(requests: int, context: int) -> bool:
-        return _best_fraction(goal, variant, inputs, requests, context)[1] >= 0
+        return _holds(goal, variant, inputs, requests, context)
 
     context, requests = goal.context_tokens, 1
     fewest = min(context, FEWEST_CONTEXT)
@@ -277,14 +295,47 @@ def _best_fraction(goal: Goal, variant: _Variant, inputs: Inputs, requests: int,
     if inputs.options.mem_fraction_static is not None:
         outcome = _try(variant, requests, context, inputs.options.mem_fraction_static)
         return outcome, min(_margins(goal, outcome, requests, context))
-    low, high = _LEAST_STEP, _MOST_STEP
-    while high - low > 1:
-        middle = (low + high) // 2
-        slack, cache = _margins(goal, _try(variant, requests, context, middle / _STEPS), requests, context)
-        low, high = (middle, high) if cache < slack else (low, middle)
+    low, high = _crossing(lambda step: _margins(goal, _try(variant, requests, context, step / _STEPS), requests, context))
     tries = [_try(variant, requests, context, step / _STEPS) for step in (low, high)]
     best = max(tries, key=lambda outcome: (outcome.boots, min(_margins(goal, outcome, requests, context))))
     return best, min(_margins(goal, best, requests, context))
+
+
+def _holds(goal: Goal, variant: _Variant, inputs: Inputs, requests: int, context: int) -> bool:
+    """Whether any fraction gives both margins. Where both are missed, no other one does: what gains on the one side loses on the other."""
+    if inputs.options.mem_fraction_static is not None:
+        return min(_margins(goal, _try(variant, requests, context, inputs.options.mem_fraction_static), requests, context)) >= 0
+    low, high = _LEAST_STEP, _MOST_STEP
+    while low <= high:
+        middle = (low + high) // 2
+        slack, cache = _margins(goal, _try(variant, requests, context, middle / _STEPS), requests, context)
+        if slack >= 0 and cache >= 0:
+            return True
+        if slack < 0 and cache < 0:
+            return False
+        low, high = (middle + 1, high) if cache < 0 else (low, middle - 1)
+    return False
+
+
+def _crossing(margins: t.Callable[[int], tuple[float, float]]) -> tuple[int, int]:
+    """The two neighbouring steps between which the margin of the cache rises above that of the slack; both are nearly straight lines."""
+
+    def ahead(step: int) -> float:
+        slack, cache = margins(step)
+        return cache - slack if slack > -float("inf") else 0.0
+
+    low, high = _LEAST_STEP, _MOST_STEP
+    below, above, tries = ahead(low), ahead(high), 0
+    while high - low > 1:
+        straight = below < 0 < above and tries % 3 < 2
+        guess = low + round((high - low) * below / (below - above)) if straight else (low + high) // 2
+        middle, tries = min(max(guess, low + 1), high - 1), tries + 1
+        found = ahead(middle)
+        if found < 0:
+            low, below = middle, found
+        else:
+            high, above = middle, found
+    return low, high
 
 
 def _margins(goal: Goal, outcome: Outcome, requests: int, context: int) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import typing as t
 from .._core.errors import KproError
 from .cards import generation_of_card
 from .core import Inputs
-from .goal import Choice, Goal, search
+from .goal import Choice, Goal, reaches, search
 from .quantization import FP8_GENERATION, MARLIN_GENERATION, Kind, Scheme
 
 _BLOCK_FP8 = Scheme("fp8", Kind(8, True, 128, 128, 4))
@@ -28,38 +28,55 @@ class Nearest:
 
 
 def nearest(goal: Goal, inputs: Inputs) -> list[Nearest]:
-    """Return other configurations that start, those that give all of the goal first, of equals the least different.
+    """Return other configurations that start: those that give all of the goal, the least different first; else the few that give most of it.
 
     Each of them is searched like the goal itself.
     """
-    found = []
-    for label, other, wanted in _others(goal, inputs):
+    others = list(_others(goal, inputs))
+    reached = _tried(others, lambda wanted, other: reaches(wanted, other), _ENOUGH)
+    if reached:
+        return reached
+    # Fewer requests or a shorter context are looked for with other weights and with the most cards only.
+    few = [*others[:_FEW], *others[_FEW:][-1:]]
+    found = _tried(few, lambda wanted, other: search(wanted, other)[0], len(few))
+    return sorted(found, key=lambda item: item.choice.losses[:4])
+
+
+_ENOUGH, _FEW = 3, 2
+
+
+def _tried(others: t.Sequence[tuple[str, Inputs, Goal]], choose: t.Callable[[Goal, Inputs], Choice | None], enough: int) -> list[Nearest]:
+    found: list[Nearest] = []
+    for label, other, wanted in others:
         try:
-            best = search(wanted, other)[0]
+            best = choose(wanted, other)
         except KproError:
             continue
-        if best.usable:
+        if best is not None and best.usable:
             found.append(Nearest(label, best))
-    return sorted(found, key=lambda item: (bool(item.choice.given_up), item.choice.losses[:4] if item.choice.given_up else ()))
+        if len(found) >= enough:
+            break
+    return found
 
 
 def _others(goal: Goal, inputs: Inputs) -> t.Iterator[tuple[str, Inputs, Goal]]:
     model = inputs.model
     if goal.images and model.multimodal and inputs.rules.language_model_only:
-        yield "without images", inputs, dataclasses.replace(goal, images=False)
+        yield "a start without images", inputs, dataclasses.replace(goal, images=False)
     weights = list(_weights(inputs))
     for label, scheme in weights:
         yield label, _with_scheme(inputs, scheme), goal
-    count = max(len(inputs.cards), 1)
-    while 2 * count <= _MOST_CARDS:
-        count *= 2
-        cards = (inputs.cards[0],) * count
-        options = dataclasses.replace(inputs.options, tp_size=count)
-        more = dataclasses.replace(inputs, cards=cards, options=options, tp_given=False)
-        if inputs.weights_gib is None and inputs.headers is None:
+    if inputs.weights_gib is not None or inputs.headers is not None:
+        return
+    count = 2
+    while count <= _MOST_CARDS:
+        if count > len(inputs.cards) and (model.heads % count == 0 or model.heads == 1):
+            cards = (inputs.cards[0],) * count
+            more = dataclasses.replace(inputs, cards=cards, options=dataclasses.replace(inputs.options, tp_size=count), tp_given=True)
             yield f"{count} of these cards", more, goal
             for label, scheme in weights[:1]:
-                yield f"{count} of these cards, {label}", _with_scheme(more, scheme), goal
+                yield f"{count} of these cards with {label}", _with_scheme(more, scheme), goal
+        count *= 2
 
 
 def _weights(inputs: Inputs) -> t.Iterator[tuple[str, Scheme]]:
