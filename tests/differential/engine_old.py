@@ -10,8 +10,10 @@ import types
 import typing as t
 
 import stubs
-from cases import Answer, Case
+from cases import Answer, Case, has_families
 from wheels import Wheel
+
+from ansible_collections.kpro.llm.plugins.module_utils._vram.families import KDA
 
 _ARGS = "server_args.py"
 _POOL = "model_executor/model_runner_kv_cache_mixin.py"
@@ -241,9 +243,14 @@ def state_functions(wheel: Wheel, envs: stubs.Variables) -> t.Callable[[Case, t.
     base = ["BaseLinearStateParams"] if "class BaseLinearStateParams" in wheel.source("configs/mamba_utils.py") else []
     stubs.define(names, wheel.nodes("configs/mamba_utils.py", [*wanted, *base, "Mamba2StateShape", "Mamba2CacheParams"]))
 
+    if has_families(wheel.version):
+        stubs.define(names, wheel.nodes("configs/mamba_utils.py", ["KimiLinearStateShape", "KimiLinearCacheParams"]))
+
     def state(case: Case, args: t.Any) -> int:
         linear = case.model.linear
         assert linear is not None
+        if linear.kind == KDA:
+            return kimi_state(case, args)
         groups = case.args.get("dp_size", 1) if args.enable_dp_attention else 1
         shape = names["Mamba2StateShape"].create(
             tp_world_size=args.tp_size // groups,
@@ -261,5 +268,18 @@ def state_functions(wheel: Wheel, envs: stubs.Variables) -> t.Callable[[Case, t.
         dtype = names["mamba2_state_dtype"](types.SimpleNamespace(mamba_ssm_dtype=case.model.ssm_dtype))
         params = names["Mamba2CacheParams"](shape=shape, layers=list(range(linear.layers)), dtype=dtype)
         return int(params.mamba_cache_per_req)
+
+    def kimi_state(case: Case, args: t.Any) -> int:
+        linear = case.model.linear
+        assert linear is not None
+        split = args.tp_size // (case.args.get("dp_size", 1) if args.enable_dp_attention else 1)
+        shape = names["KimiLinearStateShape"].create(
+            tp_world_size=split, num_heads=linear.value_heads, head_dim=linear.value_dim, conv_kernel_size=linear.kernel
+        )
+        envs.__dict__["_values"].update(
+            SGLANG_MAMBA_SSM_DTYPE=stubs.Variable(case.args.get("mamba_ssm_dtype")), SGLANG_MAMBA_CONV_DTYPE=stubs.Variable("bfloat16")
+        )
+        dtype = names["mamba2_state_dtype"](None)
+        return int(names["KimiLinearCacheParams"](shape=shape, layers=list(range(linear.layers)), dtype=dtype).mamba_cache_per_req)
 
     return state

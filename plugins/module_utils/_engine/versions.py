@@ -57,6 +57,7 @@ class Rules:
     :param window_cap: whether the pool of windows is sized by the requests, without prefix cache: ``none``, ``unread`` or ``requests``.
     :param window_checked: whether a pool too small for one window is refused.
     :param language_model_only: whether the option of that name is known.
+    :param draft_cell_by_factor: whether a token of target and draft is computed as one product.
     :param spec_radix: speculation with no_buffer and prefix cache: ``disable``s the cache, or ``refuse``s to start.
     """
 
@@ -97,6 +98,7 @@ class Rules:
     window_cap: str = "none"
     window_checked: bool = False
     language_model_only: bool = False
+    draft_cell_by_factor: bool = False
 
 
 _V9 = Rules(
@@ -158,7 +160,7 @@ _V14 = dataclasses.replace(
     no_buffer_page_one=False,
     lazy_buffer="always",
 )
-_V14 = dataclasses.replace(_V14, window_cap="unread")
+_V14 = dataclasses.replace(_V14, window_cap="unread", draft_cell_by_factor=True)
 _QWEN_WITH_IMAGES = frozenset({"Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"})
 _V15 = dataclasses.replace(
     _V14,
@@ -181,7 +183,7 @@ _V18 = dataclasses.replace(
 )
 _V19 = dataclasses.replace(_V18, first="0.5.19", loader_garbage=False)
 _V20 = dataclasses.replace(_V19, first="0.5.20", tiers=_TIERS_NEW, no_graphs_for=frozenset({"kda"}), window_checked=True)
-_V22 = dataclasses.replace(_V20, first="0.5.22", graph_capped_by_requests=True, window_cap="requests")
+_V22 = dataclasses.replace(_V20, first="0.5.22", graph_capped_by_requests=True, window_cap="requests", draft_cell_by_factor=False)
 _V23 = dataclasses.replace(_V22, first="0.5.23", limit_at_least_one=True)
 
 TABLE: tuple[Rules, ...] = (_V9, _V10, _V11, _V13, _V14, _V15, _V16, _V17, _V18, _V19, _V20, _V22, _V23)

@@ -248,7 +248,7 @@ def _auto_fraction(options: Options, model: Model, card_mib: int, rules: Rules, 
     reserve += 0 if decode_off else 2 * batch
     if options.enable_dp_attention or groups > 1:
         reserve += 3 * batch * groups + (1.5 * batch * groups if batch > 300 else 0)
-    reserve += 8 * prefill if not model.latent_dim else 1536.0 * bool(prefill)
+    reserve += 8 * prefill if not model.latent_dim else 1536.0 * _prefill_graphs(options, model, rules)
     if card_mib > 60 * 1024:
         reserve = max(reserve, 10 * 1024)
     if options.speculative_algorithm:

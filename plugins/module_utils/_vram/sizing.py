@@ -69,7 +69,11 @@ def shape_of(model: Model, resolved: Resolved, rules: Rules) -> Shape:
     else:
         layer = max(1, model.kv_heads // split) * (model.head_dim + (model.value_dim or model.head_dim)) * resolved.kv_bytes
     token = layer * model.full_layers
-    draft = int(token * model.mtp_layers / model.full_layers) if resolved.algorithm and model.mtp_layers and model.full_layers else 0
+    draft = 0
+    if resolved.algorithm and model.mtp_layers and model.full_layers:
+        # The engine rounds a product of binary fractions, in two ways by release.
+        part = model.mtp_layers / model.full_layers
+        draft = int(token * (1 + part)) - token if rules.draft_cell_by_factor else int(token * model.mtp_layers / model.full_layers)
     window = model.window
     kept = max(1, window.kv_heads // split) * (window.head_dim + window.value_dim) * resolved.kv_bytes * window.layers if window else 0
     return Shape(_state_bytes(model, resolved), token, draft, kept)
