@@ -67,6 +67,8 @@ class OldEngine:
         ten = self.version.startswith("0.5.10")
         settings = _SETTINGS + (("_handle_piecewise_cuda_graph",) if ten else ())
         self._envs = stubs.Variables()
+        # What the prefix cache of models with state asserts when it is made, after the pools.
+        self._page_one = "Page size must be 1 for MambaRadixCache v1" in wheel.source("mem_cache/mamba_radix_cache.py")
         no = {name: lambda: False for name in ("is_sm100_supported", "is_hip", "is_npu", "is_cpu", "is_mps", "is_xpu")}
         no |= {"get_bool_env_var": lambda *_: False, "check_gguf_file": lambda _path: False, "is_cuda": lambda: True}
         names = stubs.namespace(envs=self._envs, FLA_CHUNK_SIZE=64, random=None, **no)
@@ -101,6 +103,9 @@ class OldEngine:
         try:
             self._resolve(args, case)
         except (ValueError, AssertionError, TypeError):
+            return Answer("options")
+        if case.model.linear and not args.disable_radix_cache and args.mamba_scheduler_strategy == "no_buffer" and (args.page_size or 1) > 1:
+            assert self._page_one
             return Answer("options")
         state = self._state(case, args) if case.model.linear else None
         start = (args.mem_fraction_static, args.chunked_prefill_size, args.cuda_graph_max_bs)

@@ -171,7 +171,7 @@ _V15 = dataclasses.replace(
     breakable_graphs=True,
     no_graphs_for=frozenset({"dp", "latent"}),
 )
-_V16 = dataclasses.replace(_V15, first="0.5.16", graphs_with_images=_QWEN_WITH_IMAGES)
+_V16 = dataclasses.replace(_V15, first="0.5.16", graphs_with_images=_QWEN_WITH_IMAGES, window_checked=True)
 _V17 = dataclasses.replace(_V16, first="0.5.17", padding=1, no_graphs_for=frozenset({"latent", "nemotron"}))
 _V18 = dataclasses.replace(
     _V17,

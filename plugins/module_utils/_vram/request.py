@@ -14,6 +14,7 @@ from .._engine.versions import rules_of
 from .cards import Card, check_kind
 from .core import HeaderWeights, Inputs, check_cards
 from .headers import Entry, header_weights, parameters_gib
+from .kept_in_16_bit import QUANTIZED
 from .model import Model, model_of
 from .not_modelled import check_environment
 from .options import Options, attention_dp, is_given, options_of
@@ -98,11 +99,15 @@ def _from_headers(entries: t.Sequence[Entry], model: Model, options: Options) ->
     """The headers decide for quantised and opaque models; for plain ones they only confirm the config."""
     layout = Layout(options.tp_size, options.tp_size // attention_dp(options) // options.attn_cp_size, not options.language_model_only)
     headers = header_weights(entries, model, layout)
-    if model.by_headers or model.quantization:
+    if model.by_headers or (model.quantization and model.scheme.kind is None):
         return headers, []
     computed = resident_bytes(target_tensors(model, layout))
-    if abs(headers.target / computed - 1) <= _HEADER_TOLERANCE:
+    draft = headers.draft_stay and model.draft_quantized != QUANTIZED
+    if abs(headers.target / computed - 1) <= _HEADER_TOLERANCE and not draft:
+        # What the engine repacks on these cards is in the config's sum, and not in the files.
         return None, []
+    if model.quantization:
+        return headers, []
     text = (
         f"the safetensors headers sum up to {parameters_gib(entries):.2f} GiB, {headers.target / 2**30:.2f} GiB for each GPU, and the config "
         f"to {computed / 2**30:.2f}: planned by the headers"

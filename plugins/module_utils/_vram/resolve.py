@@ -337,6 +337,9 @@ def _cache_before_14(
         if not radix and not rules.extra_buffer_without_radix:
             refusals.append(f"{strategy} refuses disable_radix_cache in this version: give no_buffer")
         return strategy, radix, overlap
+    if radix and not (algorithm and rules.spec_radix == "disable") and (options.page_size or 1) > 1 and not rules.no_buffer_page_one:
+        # MambaRadixCache asserts it when it is made, after the pools.
+        refusals.append(f"no_buffer with the prefix cache takes only page_size 1 in this version, not {options.page_size}: give extra_buffer")
     if radix and not algorithm:
         return strategy, radix, False
     if radix and rules.spec_radix == "disable":
