@@ -20,6 +20,8 @@ from .nearest import Nearest, nearest
 Values = dict[str, t.Any]
 
 _ALTERNATIVES = 4
+# Smaller parts of a bar are not worth a name.
+_LEAST_PART_GIB = 0.005
 
 
 def plan(inputs: Inputs, goal: t.Mapping[str, t.Any] | None = None, warnings: t.Sequence[str] = ()) -> Values:
@@ -168,6 +170,13 @@ def _parts(outcome: Outcome, card: Card) -> tuple[list[Values], float]:
     ]
     rest = total - sum(gib for _name, gib in parts)
     over = max(-sizing.kv_rest_gib, 0.0)
+    if outcome.boots:
+        # The same at the lowest point as in the table: what is not in the parts above (padding, tables, what is kept back for images) stands apart.
+        tightest = min(_used(outcome), key=lambda each: each.free_mib)
+        free = outcome.low_point_gib + (card.free_mib - tightest.free_mib) / 1024 if given is None else outcome.low_point_gib
+        kept = rest - free
+        if kept > _LEAST_PART_GIB:
+            parts, rest = [*parts, ("padding and tables", kept)], free
     return [{"name": name, "gib": _gib(gib)} for name, gib in [*parts, ("slack", rest)] if gib > 0], _gib(over)
 
 

@@ -68,7 +68,7 @@ def test_the_bars_add_up_to_the_card() -> None:
     for gpu in FAILED["gpus"] + GOOD["gpus"]:
         assert sum(part["gib"] for part in gpu["parts"]) == pytest.approx(gpu["total_gib"], abs=0.01)
     page = report(GOOD)
-    first = re.search(r"<div class='bar'>(.*?)</div>", page)
+    first = re.search(r"<div class='bar' role='img' aria-label='[^']*'>(.*?)</div>", page)
     assert first and sum(float(width) for width in re.findall(r"width:([\d.]+)%", first[1])) == pytest.approx(100, abs=0.1)
     assert page.count("class='gpu'") == 2
 
@@ -81,7 +81,25 @@ def test_each_gpu_has_a_bar_of_its_own_with_what_something_else_holds() -> None:
     assert "something else" not in bars[0] and bars[1]["something else"] == pytest.approx(4000 / 1024, abs=0.01)
     assert bars[0]["slack"] - bars[1]["slack"] == pytest.approx(4000 / 1024, abs=0.01)
     assert {name: bars[0][name] for name in ("weights", "state", "cache")} == {name: bars[1][name] for name in ("weights", "state", "cache")}
-    assert "<li><i class='foreign'></i>something else</li>" in report(result)
+    assert "<li><i class='foreign'></i>something else <b>3.91</b></li>" in report(result)
+
+
+def test_the_page_says_what_to_do_and_the_same_numbers_everywhere() -> None:
+    page, lines = report(GOOD), table(GOOD)
+    assert page.count("Do this: ") == 1 and any(line.strip().startswith("Do this: ") for line in lines)
+    assert "whole contexts" in page and "tokens of context" in page and "of the free memory planned" in page
+    lowest = next(row["gib"] for row in GOOD["breakdown"] if row["name"] == "lowest point")
+    assert GOOD["gpus"][0]["parts"][-1] == {"name": "slack", "gib": pytest.approx(lowest, abs=0.002)}
+    assert "against " in page and "class='end'" not in page
+    # Amounts are there for a screen reader and for a finger, not only under the mouse.
+    assert "aria-label='driver and process " in page and f"slack <b>{lowest:.2f}</b>" in page
+    assert "Start with" not in report(FAILED) and "start with:" not in "\n".join(table(FAILED))
+
+
+def test_a_bar_that_overflows_shows_where_the_card_ends() -> None:
+    result = plan(inputs("0.5.23", gpu="rtx4090", count=1, tp_size=1, mem_fraction_static=0.9))
+    assert sum(part["gib"] for part in result["gpus"][0]["parts"]) > result["gpus"][0]["total_gib"]
+    assert "class='end'" in report(result) and "the card ends here: 23.99 GiB" in report(result)
 
 
 def test_what_to_start_with_is_yaml_for_the_inventory_and_nothing_of_it_is_lost() -> None:
