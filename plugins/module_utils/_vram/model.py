@@ -501,7 +501,7 @@ def _architecture(config: Config, where: str) -> tuple[str, Family]:
         return name, FAMILIES[name]
     why = refusal_of(name, config.get("model_type")) or ("it is an encoder-decoder" if config.get("is_encoder_decoder") is True else "")
     reason = f"the architecture {shown(name)} (model_type {shown(config.get('model_type'))}) is not modelled{f': {why}' if why else ''}"
-    raise KproError(where, reason, "The planner makes no guess. docs/memory_plan.md lists what it knows", field="architectures", value=name[:200])
+    raise KproError(where, reason, "The planner makes no guess. docs/planned_models.md lists what it knows", field="architectures", value=name[:200])
 
 
 def _linear(fields: _Fields, family: Family, architecture: str, layers: int) -> Linear | None:

@@ -32,7 +32,8 @@ _LABEL_SHARE = 9
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1d2530; --soft: #5b6675; --line: #d9dee5; --panel: #f5f7f9;
-  --foreign: #4a5260; --held: #8a94a3; --weights: #3867a8; --draft: #7d5ba6; --copies: #c4553b; --state: #ad6a12; --cache: #2f8f6b; --kept: #9a8f7a; --slack: #e6eaef;
+  --foreign: #4a5260; --held: #8a94a3; --weights: #3867a8; --draft: #7d5ba6; --copies: #c4553b; --state: #ad6a12; --cache: #2f8f6b;
+  --kept: #9a8f7a; --slack: #e6eaef;
   --good: #1f7a54; --warn: #9a6200; --bad: #b3311f; --label: #ffffff; }
 @media (prefers-color-scheme: dark) { :root { --ground: #14181e; --ink: #e6eaf0; --soft: #9aa6b5; --line: #2d3540; --panel: #1b2129;
   --foreign: #b9c2cf; --held: #697586; --weights: #5b8fd6; --draft: #a283cf; --copies: #e07a5f; --state: #e5ab55; --cache: #4db98e;
