@@ -36,6 +36,10 @@ options:
         description: Name of the GPU type.
         type: str
         default: ""
+      compute_capability:
+        description: Like V(8.6); quantised weights depend on it. By default that of the type, if O(gpus[].name) names a known one.
+        type: str
+        default: ""
   gpu_type:
     description: Plan for idle cards of this type instead, such as V(a6000).
     type: str
@@ -72,5 +76,11 @@ options:
         choices: [required, preferred, "off"]
       prefix_cache:
         description: Whether the beginnings of chats are kept for reuse.
+        type: bool
+      tokens_per_request:
+        description: Tokens that each of the requests at once has for itself. By default a quarter of the context.
+        type: int
+      images:
+        description: Whether images are to be understood. Without them the vision tower is not loaded, where the release can do that.
         type: bool
 """

@@ -123,6 +123,12 @@ options:
       prefix_cache:
         description: Whether the cache of prefixes is on.
         type: bool
+      tokens_per_request:
+        description: Tokens that each of the requests at once has for itself. By default a quarter of the context.
+        type: int
+      images:
+        description: Whether images are to be understood.
+        type: bool
   refuse:
     description: Fail if the engine could not start with any rung. The text says what did not happen because of it, like V(nothing was changed).
     type: str

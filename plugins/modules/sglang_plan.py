@@ -120,6 +120,21 @@ max_running_requests:
   description: Requests that run at once.
   returned: always
   type: int
+whole_contexts:
+  description: How many requests of the whole context the cache holds at once.
+  returned: always
+  type: float
+  sample: 2.72
+window_tokens:
+  description: Tokens in the pool of the layers with a sliding window; 0 without such layers.
+  returned: always
+  type: int
+  sample: 0
+needed_gib:
+  description: What graphs, workspaces and activations take after the pools. With less at RV(low_point_gib) a start is a V(RISK).
+  returned: always
+  type: float
+  sample: 2.06
 serves_context:
   description: Whether one request can use the whole context.
   returned: always
@@ -199,10 +214,12 @@ rungs:
   elements: dict
   sample: [{name: speculation, verdict: OK, max_total_num_tokens: 178472, max_running_requests: 8, environment: {}, passed_over: ""}]
 goal:
-  description: Whether the goal is reached, and what was given up.
+  description:
+    - Whether all that was asked for is given, what was given up of it, and in C(nearest) other weights or more cards that start, those that give all of
+      the goal first.
   returned: if O(goal) is given
   type: dict
-  sample: {satisfied: true, given_up: [], tried: 16, margin_gib: 4.365}
+  sample: {satisfied: true, given_up: [], tried: 16, margin_gib: 4.365, tokens_per_request: 16384, nearest: []}
 notes:
   description: What else has to be known. These sentences, and what was given up for a goal, are shown as warnings of the task.
   returned: always
@@ -239,12 +256,15 @@ from ..module_utils._vram.target_edge import request_of
 
 def argument_spec() -> dict[str, t.Any]:
     """Return the module's options."""
-    gpu = {"total_mib": {"type": "int", "required": True}, "free_mib": {"type": "int"}, "name": {"type": "str", "default": ""}}
+    gpu: dict[str, t.Any] = {"total_mib": {"type": "int", "required": True}, "free_mib": {"type": "int"}, "name": {"type": "str", "default": ""}}
+    gpu["compute_capability"] = {"type": "str", "default": ""}
     goal: dict[str, t.Any] = {
         "context_tokens": {"type": "int", "no_log": False},
         "concurrent_requests": {"type": "int"},
         "speculation": {"type": "str", "choices": ["required", "preferred", "off"]},
         "prefix_cache": {"type": "bool"},
+        "tokens_per_request": {"type": "int", "no_log": False},
+        "images": {"type": "bool"},
     }
     rung = {"name": {"type": "str", "required": True}, "options": {"type": "dict", "required": True}, "goal": {"type": "dict"}}
     return {

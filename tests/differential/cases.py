@@ -10,7 +10,8 @@ import random
 import typing as t
 
 from ansible_collections.kpro.llm.plugins.module_utils._engine.versions import release_of
-from ansible_collections.kpro.llm.plugins.module_utils._vram.model import DENSE, HYBRID, HYBRID_MOE, Linear, Model
+from ansible_collections.kpro.llm.plugins.module_utils._vram.families import DENSE, HYBRID, HYBRID_MOE, KDA, LATENT, MAMBA
+from ansible_collections.kpro.llm.plugins.module_utils._vram.model import Latent, Linear, Model, Window
 
 CARDS_MIB = (15360, 16376, 23028, 24564, 32607, 40960, 46068, 49140, 81559, 81920, 97887, 143771, 196608)
 
@@ -46,10 +47,15 @@ def random_case(dice: random.Random, version: str) -> Case:
     tp = dice.choice((1, 1, 2, 2, 2, 4, 8))
     groups = dice.choice((1, 1, 1, 1, 2)) if tp > 1 else 1
     model = _model(dice, tp)
+    if has_families(version) and dice.random() < 0.5:
+        model = _of_other_family(dice, model, tp)
     card = dice.choice(CARDS_MIB)
     before = card / 1024 * dice.uniform(0.9, 0.985)
     weights = before * dice.choice((dice.uniform(0.05, 0.9), dice.uniform(0.1, 0.6), dice.uniform(0.1, 0.6), dice.uniform(0.8, 1.0)))
     args = _sizes(dice, tp, groups) | _state(dice, model, version) | _speculation(dice, model, version) | _graphs(dice, model, version)
+    if model.window and (release_of(version) < (0, 5, 22) or args.get("max_running_requests") == 1):
+        # Without the prefix cache these releases size the windows' pool in a way that the planner refuses by name.
+        args.pop("disable_radix_cache", None)
     environment = {"SGLANG_ENABLE_SPEC_V2": dice.choice(("0", "1"))} if not _is_new(version) and dice.random() < 0.6 else {}
     return Case(model, args, environment, card, before, before - weights)
 
@@ -88,6 +94,38 @@ def _model(dice: random.Random, tp: int) -> Model:
         mtp_layers=1 if hybrid else 0,
         ssm_dtype=dice.choice(("float32", "float32", "bfloat16")) if hybrid else "",
     )
+
+
+def has_families(version: str) -> bool:
+    """Whether the engine's functions for windows, compressed caches and other states are run for a release, too."""
+    return release_of(version) >= (0, 5, 19)
+
+
+def _of_other_family(dice: random.Random, model: Model, tp: int) -> Model:
+    """The same sizes as another architecture: windows, compressed caches, Mamba and Kimi states, plain ones with and without images."""
+    kind = dice.choice(("window", "window", "latent", "latent", "mamba", "kda", "plain"))
+    plain = dataclasses.replace(model, linear=None, full_layers=model.layers, multimodal=False, vision_complexity=0.0, mtp_layers=0, ssm_dtype="", kind=DENSE)
+    if kind == "plain":
+        name = dice.choice(("Glm4MoeForCausalLM", "MixtralForCausalLM", "Qwen2_5_VLForConditionalGeneration", "Gemma3ForConditionalGeneration"))
+        images = name.endswith("ForConditionalGeneration")
+        return dataclasses.replace(plain, architecture=name, multimodal=images, vision_complexity=dice.choice((0.0, 1.0, 1.27)) if images else 0.0)
+    if kind == "window":
+        few = dice.randint(1, model.layers - 1)
+        name = dice.choice(("GptOssForCausalLM", "Gemma4ForConditionalGeneration"))
+        window = Window(model.layers - few, dice.choice((128, 512, 1024)), model.kv_heads, *(dice.choice((64, 128, 256)),) * 2, model.heads)
+        images = name.startswith("Gemma4")
+        return dataclasses.replace(plain, architecture=name, full_layers=few, window=window, multimodal=images, vision_complexity=1.27 if images else 0.0)
+    if kind == "mamba":
+        name, full = dice.choice((("NemotronHForCausalLM", dice.randint(1, model.layers)), ("FalconH1ForCausalLM", model.layers)))
+        linear = Linear(dice.randint(1, model.layers), dice.choice((16, 32, 64)), dice.choice((1, 2, 8)), dice.choice((64, 128, 256)), 64, 4, MAMBA)
+        return dataclasses.replace(plain, architecture=name, linear=linear, full_layers=full, ssm_dtype="float32", kind=HYBRID)
+    latent = dataclasses.replace(plain, kv_heads=1, head_dim=0, latent_dim=dice.choice((512, 256)) + 64, latent=Latent(0, 512, 128, 64, 128), kind=LATENT)
+    if kind == "latent":
+        mtp = dice.choice((0, 1))
+        return dataclasses.replace(latent, architecture="DeepseekV3ForCausalLM", mtp_layers=mtp)
+    full = dice.randint(1, max(1, model.layers // 2))
+    linear = Linear(model.layers - full or 1, 32, 32, 128, 128, 4, KDA)
+    return dataclasses.replace(latent, architecture="KimiLinearForCausalLM", linear=linear, full_layers=full, ssm_dtype="float32", kind=HYBRID_MOE)
 
 
 def _is_new(version: str) -> bool:

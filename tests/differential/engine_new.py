@@ -13,6 +13,9 @@ from cases import Answer, Case
 from engine_old import state_functions
 from wheels import Wheel
 
+from ansible_collections.kpro.llm.plugins.module_utils._engine.versions import release_of
+from ansible_collections.kpro.llm.plugins.module_utils._vram.families import KDA
+
 _KVC = "mem_cache/kv_cache_configurator.py"
 _PC = "model_executor/pool_configurator.py"
 _DEFAULTS = {
@@ -43,6 +46,8 @@ _DEFAULTS = {
     "attn_cp_size": 1,
     "nnodes": 1,
     "attention_backend": "flashinfer",
+    "swa_full_tokens_ratio": 0.8,
+    "enable_unified_memory": False,
     "speculative_adaptive": False,
     "enable_hisparse": False,
     "encoder_only": False,
@@ -62,7 +67,9 @@ class NewEngine:
 
     def __init__(self, wheel: Wheel) -> None:
         self.version = wheel.version
-        self._envs = stubs.Variables(SGLANG_VLM_CACHE_SIZE_MB=100, SGLANG_MM_FEATURE_CACHE_MB=1024, SGLANG_SIMULATE_ACC_LEN=-1.0)
+        self._envs = stubs.Variables(
+            SGLANG_VLM_CACHE_SIZE_MB=100, SGLANG_MM_FEATURE_CACHE_MB=1024, SGLANG_SIMULATE_ACC_LEN=-1.0, SGLANG_SWA_EVICTION_INTERVAL=128
+        )
         self._now = types.SimpleNamespace(args=None, case=None, card_mib=0)
         self._graphs = _graph_module(wheel)
         self._names = self._argument_functions(wheel)
@@ -78,7 +85,7 @@ class NewEngine:
             resolved_view=lambda args: args,
             declare_resolution=_declare,
             model_config_of=lambda args: args.model_config,
-            use_mla_backend=lambda _args: False,
+            use_mla_backend=lambda _args: bool(self._now.case.model.latent_dim),
             get_platform=lambda: platform,
             get_device_memory_capacity=lambda _device: self._now.card_mib,
             post_capture_kv_sizing_planned=lambda _args: False,
@@ -94,7 +101,7 @@ class NewEngine:
             **self._graphs,
         )
         for path, wanted in _ARGUMENT_FUNCTIONS.items():
-            stubs.define(names, wheel.nodes(path, [name for name in wanted if name not in names]))
+            stubs.define(names, _nodes(wheel, path, [name for name in wanted if name not in names]))
         return names
 
     def _pool_functions(self, wheel: Wheel) -> tuple[type, dict[str, t.Any]]:
@@ -104,18 +111,27 @@ class NewEngine:
             envs=self._envs,
             **bag,
             get_context=lambda: context,
+            get_world_group=lambda: types.SimpleNamespace(world_size=1, cpu_group=None),
+            get_attention_tp_size=lambda: self._now.parallel.attn_tp_size,
+            get_server_args=lambda: self._now.args,
+            mamba_extra_buffer_enabled=lambda *_: self._now.execution.mamba.enable_mamba_extra_buffer,
+            mamba_extra_buffer_lazy_enabled=lambda *_: self._now.execution.mamba.enable_mamba_extra_buffer_lazy,
             get_parallel=lambda: self._now.parallel,
             get_exec=lambda: self._now.execution,
             get_available_gpu_memory=lambda *_, **__: self._now.case.after_gib,
             Backend=self._graphs["Backend"],
             _pd_prefill_skips_mamba_spec_state=lambda: False,
             mambaish_config=lambda config: config.mambaish,
+            AttentionArch=types.SimpleNamespace(MLA="MLA"),
+            ceil_align=lambda number, by: -(-number // by) * by,
             compute_page_shard_scratch_bytes=lambda *_, **__: 0,
         )
-        stubs.define(names, wheel.nodes("mem_cache/allocation_sizing.py", ["get_mamba_tracking_slots"]))
-        constants = ["MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO", "MAMBA_CACHE_BASE_RATIO_DROP_ON_SKIP"]
-        stubs.define(names, wheel.nodes(_KVC, [*constants, "MAMBA_CACHE_V2_ADDITIONAL_RATIO_NO_BUFFER", "mm_runtime_reservation_gb"]))
-        stubs.define(names, wheel.nodes(_PC, ["MemoryPoolConfig", "_dflash_draft_cell_size", "MemoryPoolConfigurator", "DefaultPoolConfigurator"]))
+        stubs.define(names, _nodes(wheel, "mem_cache/allocation_sizing.py", ["get_mamba_tracking_slots"]))
+        constants = ["MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO", "MAMBA_CACHE_BASE_RATIO_DROP_ON_SKIP", *_RATIOS]
+        stubs.define(
+            names, _nodes(wheel, _KVC, [*constants, "MAMBA_CACHE_V2_ADDITIONAL_RATIO_NO_BUFFER", "mm_runtime_reservation_gb", "calculate_mla_kv_cache_dim"])
+        )
+        stubs.define(names, _nodes(wheel, _PC, ["MemoryPoolConfig", "_dflash_draft_cell_size", "MemoryPoolConfigurator", "DefaultPoolConfigurator", *_WINDOWS]))
         methods = [
             "_profile_available_bytes",
             "_calculate_mamba_ratio",
@@ -125,7 +141,7 @@ class NewEngine:
             "config_from_budget",
             "_handle_max_mamba_cache",
         ]
-        return stubs.class_of(names, wheel.nodes(_KVC, methods, "KVCacheConfigurator")), names
+        return stubs.class_of(names, _nodes(wheel, _KVC, methods, "KVCacheConfigurator")), names
 
     def answer(self, case: Case) -> Answer:
         """Return what the engine's functions give."""
@@ -149,7 +165,8 @@ class NewEngine:
         values = _DEFAULTS | case.args
         args = stubs.Bag(**values)
         if args.enable_dp_attention:
-            args.attn_dp_size, args.dp_size = args.dp_size, 1  # parallel_hook.handle_deprecated_dp_attention
+            # From 0.5.22 on parallel_hook.handle_deprecated_dp_attention renames it; before, both say the same.
+            args.attn_dp_size, args.dp_size = args.dp_size, 1 if release_of(self.version) >= (0, 5, 22) else args.dp_size
         complexity = case.model.vision_complexity
         vision = types.SimpleNamespace(hidden_size=1024, num_hidden_layers=24 * complexity) if complexity else None
         hf_config = types.SimpleNamespace(architectures=[case.model.architecture], vision_config=vision, layer_types=[])
@@ -157,6 +174,8 @@ class NewEngine:
         args.model_config = types.SimpleNamespace(
             is_multimodal=multimodal,
             hf_config=hf_config,
+            is_multimodal_piecewise_cuda_graph_supported=False,
+            is_piecewise_cuda_graph_disabled_model=False,
             is_multimodal_breakable_cuda_graph_supported=case.model.architecture in self._names["supported_archs"],
         )
         self._now.args, self._now.case, self._now.card_mib = args, case, case.card_mib
@@ -167,16 +186,17 @@ class NewEngine:
         names = self._names
         names["parse_cuda_graph_config"](args)
         with stubs.modules(
-            configs__model_config={"is_deepseek_v4": lambda _c: False, "uses_kda_attention": lambda _c: False},
+            configs__model_config={"is_deepseek_v4": lambda _c: False, "uses_kda_attention": lambda _c: _is_kda(case.model)},
             layers__cp__bcg={"supports_prefill_cp_bcg": lambda _a: False},
             arg_groups__cuda_graph_hook=names,
             arg_groups__model_overrides__qwen3_vl=names,
-            configs__linear_attn_model_registry={"get_linear_attn_spec": lambda _c: None},
+            configs__linear_attn_model_registry={"get_linear_attn_spec": lambda _c: None, "get_linear_attn_spec_by_arch": lambda _a: None},
             speculative__spec_info={"SpeculativeAlgorithm": types.SimpleNamespace(from_string=lambda _n: None)},
             model_executor__cuda_graph_config=self._graphs,
         ):
             names["apply_cuda_graph_compatibility"](args)
-            names["handle_gpu_memory_settings"](args)
+            wanted = names["handle_gpu_memory_settings"].__code__.co_argcount
+            names["handle_gpu_memory_settings"](*(args, case.card_mib)[:wanted])
             if case.model.linear:
                 _declare(args, "", **names["_mamba_radix_cache_resolution"](args))
                 self._validate_cache(args)
@@ -191,7 +211,10 @@ class NewEngine:
         if args.disable_radix_cache:
             return
         if args.mamba_radix_cache_strategy.startswith("extra_buffer"):
-            self._names["validate_mamba_extra_buffer"](args, args.model_config.hf_config, mamba_cache_chunk_size_of=lambda: 64)
+            check = self._names["validate_mamba_extra_buffer"]
+            by_name = "model_arch" in check.__code__.co_varnames[:2]
+            hf_config = args.model_config.hf_config
+            check(args, hf_config.architectures[0] if by_name else hf_config, mamba_cache_chunk_size_of=lambda: 64)
         else:
             self._names["validate_mamba_no_buffer"](args, args.model_config.hf_config.architectures[0])
 
@@ -202,8 +225,13 @@ class NewEngine:
             setattr(pool, name, value)
         default = self._pool_names["DefaultPoolConfigurator"]
         default._compute_qsa_cell_size = staticmethod(lambda **_: 0)
+        chosen = default
+        if case.model.window:
+            capped = self._pool_names.get("SWARequestCapPoolConfigurator")
+            chosen = capped if capped and capped.is_applicable(pool) else self._pool_names["HybridSWAPoolConfigurator"]
         with stubs.modules(
-            model_executor__pool_configurator={"create_memory_pool_configurator": default},
+            model_executor__pool_configurator={"create_memory_pool_configurator": chosen},
+            mem_cache__kv_cache_configurator={"calculate_mla_kv_cache_dim": self._pool_names.get("calculate_mla_kv_cache_dim")},
             layers__cp__utils={"get_glm_dsa_layer_split_effective_num_layers": lambda _kvc, layers: layers},
         ):
             return pool._resolve_memory_pool_config(case.before_gib)
@@ -226,6 +254,10 @@ def _execution(args: t.Any) -> t.Any:
     return types.SimpleNamespace(mamba=mamba, graph=types.SimpleNamespace(cuda_graph_config=args.cuda_graph_config))
 
 
+def _is_kda(model: t.Any) -> bool:
+    return model.linear is not None and model.linear.kind == KDA
+
+
 def _runner(args: t.Any, case: Case) -> dict[str, t.Any]:
     spec = args.speculative_algorithm is not None
     algorithm = types.SimpleNamespace(is_none=lambda: not spec, is_eagle=lambda: spec, is_standalone=lambda: False, is_dflash_family=lambda: False)
@@ -235,11 +267,15 @@ def _runner(args: t.Any, case: Case) -> dict[str, t.Any]:
         "post_capture_kv_active": False,
         "pp_size": 1,
         "attn_dp_size": args.attn_dp_size,
+        "ps": types.SimpleNamespace(attn_dp_size=args.attn_dp_size, pp_size=1),
         "spec_algorithm": algorithm,
         "spec_aux_config": types.SimpleNamespace(eagle_draft_num_layers=case.model.mtp_layers),
         "fused_entry_bytes": lambda _kind: None,
         "is_draft_worker": False,
-        "use_mla_backend": False,
+        "use_mla_backend": bool(case.model.latent_dim),
+        "is_hybrid_swa": case.model.window is not None,
+        "sliding_window_size": case.model.window.tokens if case.model.window else None,
+        "page_size": args.page_size or 1,
         "kv_cache_dtype_str": case.args.get("kv_cache_dtype", "auto"),
         "kv_cache_dtype": stubs.FLOAT8 if case.args.get("kv_cache_dtype") == "fp8_e4m3" else stubs.BFLOAT16,
         "server_args": args,
@@ -261,8 +297,19 @@ def _model(args: t.Any, case: Case, state: int | None) -> dict[str, t.Any]:
         head_dim=model.head_dim,
         v_head_dim=model.head_dim,
         num_hidden_layers=model.layers,
+        kv_lora_rank=model.latent_dim,
+        qk_rope_head_dim=0,
+        attention_arch="MHA",
+        hf_text_config=None,
     )
     layers = types.SimpleNamespace(start_layer=0, end_layer=model.layers, num_effective_layers=model.layers)
+    if model.window:
+        window = model.window
+        layers.full_attention_layer_ids = list(range(model.full_layers))
+        layers.swa_attention_layer_ids = list(range(window.layers))
+        config.get_swa_num_kv_heads = lambda split: max(1, window.kv_heads // split)
+        config.swa_head_dim, config.swa_v_head_dim = window.head_dim, window.value_dim
+        config.full_attention_layer_ids, config.swa_attention_layer_ids = layers.full_attention_layer_ids, layers.swa_attention_layer_ids
     return {
         "mambaish_config": hybrid,
         "hybrid_gdn_config": hybrid,
@@ -271,6 +318,47 @@ def _model(args: t.Any, case: Case, state: int | None) -> dict[str, t.Any]:
         "layer_info": layers,
         "model_config": config,
     }
+
+
+_WINDOWS = ["HybridSWAPoolConfigurator", "compute_swa_request_cap", "SWARequestCapPoolConfigurator"]
+_RATIOS = [f"MAMBA_CACHE_V2_ADDITIONAL_RATIO_{name}" for name in ("OVERLAP", "OVERLAP_LAZY", "NO_OVERLAP")]
+# Functions that a release between 0.5.19 and 0.5.23 brought.
+_LATER = frozenset(
+    {
+        "_platform_supports_mamba_cache_extra_buffer",
+        "_HOPPER_QWEN3_VL_TYPES",
+        "expand_multimodal_decode_graph_to_running_limit",
+        "large_hopper_qwen3_vl_model_type",
+        "_should_auto_enable_hip_rejection_sampling",
+        "_disable_overlap_schedule_for_cpu",
+        "_handle_eagle_family",
+        "_auto_choose_speculative_params",
+        "get_mamba_tracking_slots",
+        "validate_mamba_extra_buffer",
+        "validate_mamba_no_buffer",
+        "supports_mamba_cache_extra_buffer",
+        "MAMBA_CACHE_BASE_RATIO_DROP_ON_SKIP",
+        *_RATIOS,
+        "compute_swa_request_cap",
+        "SWARequestCapPoolConfigurator",
+        "calculate_mla_kv_cache_dim",
+        "_dflash_draft_cell_size",
+        "_resolve_memory_pool_config",
+        "config_from_budget",
+        "disable_full_prefill_cudagraph_if_incompatible",
+        "reserve_for_deepep_a2a_mb",
+        "_DEFAULT_PP_PREFILL_CUDA_GRAPH_MAX_TOKENS",
+    }
+)
+
+
+def _nodes(wheel: Wheel, path: str, wanted: t.Sequence[str], inside: str = "") -> list[t.Any]:
+    """The named functions, without those that a later release brought: what asks for one that is missing fails when it runs."""
+    try:
+        there = wheel.names(path, inside)
+    except KeyError:
+        there = set()
+    return wheel.nodes(path, [name for name in wanted if name in there or name not in _LATER], inside) if there else []
 
 
 _ARGUMENT_FUNCTIONS: dict[str, list[str]] = {

@@ -10,8 +10,10 @@ import types
 import typing as t
 
 import stubs
-from cases import Answer, Case
+from cases import Answer, Case, has_families
 from wheels import Wheel
+
+from ansible_collections.kpro.llm.plugins.module_utils._vram.families import KDA
 
 _ARGS = "server_args.py"
 _POOL = "model_executor/model_runner_kv_cache_mixin.py"
@@ -65,6 +67,8 @@ class OldEngine:
         ten = self.version.startswith("0.5.10")
         settings = _SETTINGS + (("_handle_piecewise_cuda_graph",) if ten else ())
         self._envs = stubs.Variables()
+        # What the prefix cache of models with state asserts when it is made, after the pools.
+        self._page_one = "Page size must be 1 for MambaRadixCache v1" in wheel.source("mem_cache/mamba_radix_cache.py")
         no = {name: lambda: False for name in ("is_sm100_supported", "is_hip", "is_npu", "is_cpu", "is_mps", "is_xpu")}
         no |= {"get_bool_env_var": lambda *_: False, "check_gguf_file": lambda _path: False, "is_cuda": lambda: True}
         names = stubs.namespace(envs=self._envs, FLA_CHUNK_SIZE=64, random=None, **no)
@@ -99,6 +103,9 @@ class OldEngine:
         try:
             self._resolve(args, case)
         except (ValueError, AssertionError, TypeError):
+            return Answer("options")
+        if case.model.linear and not args.disable_radix_cache and args.mamba_scheduler_strategy == "no_buffer" and (args.page_size or 1) > 1:
+            assert self._page_one
             return Answer("options")
         state = self._state(case, args) if case.model.linear else None
         start = (args.mem_fraction_static, args.chunked_prefill_size, args.cuda_graph_max_bs)
@@ -241,9 +248,14 @@ def state_functions(wheel: Wheel, envs: stubs.Variables) -> t.Callable[[Case, t.
     base = ["BaseLinearStateParams"] if "class BaseLinearStateParams" in wheel.source("configs/mamba_utils.py") else []
     stubs.define(names, wheel.nodes("configs/mamba_utils.py", [*wanted, *base, "Mamba2StateShape", "Mamba2CacheParams"]))
 
+    if has_families(wheel.version):
+        stubs.define(names, wheel.nodes("configs/mamba_utils.py", ["KimiLinearStateShape", "KimiLinearCacheParams"]))
+
     def state(case: Case, args: t.Any) -> int:
         linear = case.model.linear
         assert linear is not None
+        if linear.kind == KDA:
+            return kimi_state(case, args)
         groups = case.args.get("dp_size", 1) if args.enable_dp_attention else 1
         shape = names["Mamba2StateShape"].create(
             tp_world_size=args.tp_size // groups,
@@ -261,5 +273,18 @@ def state_functions(wheel: Wheel, envs: stubs.Variables) -> t.Callable[[Case, t.
         dtype = names["mamba2_state_dtype"](types.SimpleNamespace(mamba_ssm_dtype=case.model.ssm_dtype))
         params = names["Mamba2CacheParams"](shape=shape, layers=list(range(linear.layers)), dtype=dtype)
         return int(params.mamba_cache_per_req)
+
+    def kimi_state(case: Case, args: t.Any) -> int:
+        linear = case.model.linear
+        assert linear is not None
+        split = args.tp_size // (case.args.get("dp_size", 1) if args.enable_dp_attention else 1)
+        shape = names["KimiLinearStateShape"].create(
+            tp_world_size=split, num_heads=linear.value_heads, head_dim=linear.value_dim, conv_kernel_size=linear.kernel
+        )
+        envs.__dict__["_values"].update(
+            SGLANG_MAMBA_SSM_DTYPE=stubs.Variable(case.args.get("mamba_ssm_dtype")), SGLANG_MAMBA_CONV_DTYPE=stubs.Variable("bfloat16")
+        )
+        dtype = names["mamba2_state_dtype"](None)
+        return int(names["KimiLinearCacheParams"](shape=shape, layers=list(range(linear.layers)), dtype=dtype).mamba_cache_per_req)
 
     return state

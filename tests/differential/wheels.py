@@ -18,6 +18,11 @@ from pathlib import Path
 PINNED: dict[str, str] = {
     "0.5.9": "8a936c4d25fea605f44254e533cff2144c73ceffbc1f8738aba393461bbb64d1",
     "0.5.10.post1": "a854a68b11caf6b4b55c241a44378a7cdede7ede325db85c955f131506703bc6",
+    "0.5.10": "ac8855a5d57dac8831fee526bca5212f1ae451f378e2ab08b3baecbc4deb4076",
+    "0.5.19": "fdc65d1235f6861ad3a1116c36c2270e46a95f030200091f8de595c6c3426cd2",
+    "0.5.20": "ffaced7e91c3536c63077b16b08210b5c1a2f362418e9841a8767d5e019cf08a",
+    "0.5.21": "ac300998eb6b1afcb2971b31317b66ef12891003bdf9d1a5c7e34f9d4e3dcf0d",
+    "0.5.22": "3505e3744366201296f94d244b3e7d3b0bb91b69726dc15e994070adb338ea2f",
     "0.5.23": "8d257a319395b322bb1be327d05e5528859358153c8563b04c0a4a3c8af164b6",
 }
 _PLATFORMS = ("manylinux_2_34_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64")
@@ -40,6 +45,13 @@ class Wheel:
         prefix = f"sglang/srt/{folder}/"
         names = (name for name in self._archive.namelist() if name.startswith(prefix) and name.endswith(".py"))
         return sorted(name.removeprefix("sglang/srt/") for name in names)
+
+    def names(self, path: str, inside: str = "") -> set[str]:
+        """Return the names of the functions, classes and assignments of a file, or of a class inside it."""
+        body: list[ast.stmt] = ast.parse(self.source(path)).body
+        if inside:
+            body = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == inside).body
+        return {name for node in body for name in _names_of(node)}
 
     def nodes(self, path: str, names: t.Collection[str], inside: str = "") -> list[ast.stmt]:
         """Return the named functions, classes and assignments of a file, or of a class inside it, without their decorators of no use.

@@ -51,6 +51,13 @@ class Rules:
     :param spec_overlap_default: the overlap schedule under speculation without SGLANG_ENABLE_SPEC_V2.
     :param spec_decides_overlap: whether that switch decides alone, whatever disable_overlap_schedule says.
     :param spec_branches_need_no_overlap: whether several branches switch the overlap schedule off.
+    :param breakable_graphs: whether prefill graphs are of the breakable kind, for all models but those of the next two.
+    :param graphs_with_images: architectures with images that keep prefill graphs.
+    :param no_graphs_for: what switches them off: ``dp``, ``latent``, ``nemotron``, ``kda``.
+    :param window_cap: whether the pool of windows is sized by the requests, without prefix cache: ``none``, ``unread`` or ``requests``.
+    :param window_checked: whether a pool too small for one window is refused.
+    :param language_model_only: whether the option of that name is known.
+    :param draft_cell_by_factor: whether a token of target and draft is computed as one product.
     :param spec_radix: speculation with no_buffer and prefix cache: ``disable``s the cache, or ``refuse``s to start.
     """
 
@@ -85,6 +92,13 @@ class Rules:
     limit_at_least_one: bool = False
     spec_limit_divided_again: bool = False
     verified: bool = True
+    breakable_graphs: bool = False
+    graphs_with_images: frozenset[str] = frozenset()
+    no_graphs_for: frozenset[str] = frozenset()
+    window_cap: str = "none"
+    window_checked: bool = False
+    language_model_only: bool = False
+    draft_cell_by_factor: bool = False
 
 
 _V9 = Rules(
@@ -146,15 +160,33 @@ _V14 = dataclasses.replace(
     no_buffer_page_one=False,
     lazy_buffer="always",
 )
-_V15 = dataclasses.replace(_V14, first="0.5.15", idle_graphs_reserved=False)
-_V17 = dataclasses.replace(_V15, first="0.5.17", padding=1, prefill_graphs="all", prefill_graph_context_cap=False)
-_V18 = dataclasses.replace(_V17, first="0.5.18", multimodal_mib=100)
+_V14 = dataclasses.replace(_V14, window_cap="unread", draft_cell_by_factor=True)
+_QWEN_WITH_IMAGES = frozenset({"Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"})
+_V15 = dataclasses.replace(
+    _V14,
+    first="0.5.15",
+    idle_graphs_reserved=False,
+    prefill_graphs="all",
+    prefill_graph_context_cap=False,
+    breakable_graphs=True,
+    no_graphs_for=frozenset({"dp", "latent"}),
+)
+_V16 = dataclasses.replace(_V15, first="0.5.16", graphs_with_images=_QWEN_WITH_IMAGES, window_checked=True)
+_V17 = dataclasses.replace(_V16, first="0.5.17", padding=1, no_graphs_for=frozenset({"latent", "nemotron"}))
+_V18 = dataclasses.replace(
+    _V17,
+    first="0.5.18",
+    language_model_only=True,
+    multimodal_mib=100,
+    no_graphs_for=frozenset(),
+    graphs_with_images=_QWEN_WITH_IMAGES | {"KimiK25ForConditionalGeneration"},
+)
 _V19 = dataclasses.replace(_V18, first="0.5.19", loader_garbage=False)
-_V20 = dataclasses.replace(_V19, first="0.5.20", tiers=_TIERS_NEW)
-_V22 = dataclasses.replace(_V20, first="0.5.22", graph_capped_by_requests=True)
+_V20 = dataclasses.replace(_V19, first="0.5.20", tiers=_TIERS_NEW, no_graphs_for=frozenset({"kda"}), window_checked=True)
+_V22 = dataclasses.replace(_V20, first="0.5.22", graph_capped_by_requests=True, window_cap="requests", draft_cell_by_factor=False)
 _V23 = dataclasses.replace(_V22, first="0.5.23", limit_at_least_one=True)
 
-TABLE: tuple[Rules, ...] = (_V9, _V10, _V11, _V13, _V14, _V15, _V17, _V18, _V19, _V20, _V22, _V23)
+TABLE: tuple[Rules, ...] = (_V9, _V10, _V11, _V13, _V14, _V15, _V16, _V17, _V18, _V19, _V20, _V22, _V23)
 NEWEST = "0.5.23"
 OLDEST_HYBRID = "0.5.9"
 
@@ -167,10 +199,10 @@ def release_of(version: str) -> Release:
 
     :raises KproError: for a text that is no version.
     """
-    match = re.fullmatch(r"v?(\d+(?:\.\d+)+)(?:\.?(?:post|dev|rc|a|b)\d*)*(?:\+.*)?", str(version).strip())
+    match = re.fullmatch(r"v?([0-9]{1,6}(?:\.[0-9]{1,6}){1,5})(?:\.?(?:post|dev|rc|a|b)\d*)*(?:\+.*)?", str(version).strip())
     if not match:
-        reason = f"{version!r} is not a version number"
-        raise KproError("option sglang_version", reason, f"Give it like {NEWEST!r}", field="sglang_version", value=version)
+        reason = f"{str(version)[:80]!r} is not a version number"
+        raise KproError("option sglang_version", reason, f"Give it like {NEWEST!r}", field="sglang_version")
     return tuple(int(part) for part in match[1].split("."))
 
 

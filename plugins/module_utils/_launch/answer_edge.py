@@ -23,6 +23,8 @@ _GOAL: Values = {
     "concurrent_requests": {"type": "int"},
     "speculation": {"type": "str", "choices": ["required", "preferred", "off"]},
     "prefix_cache": {"type": "bool"},
+    "tokens_per_request": {"type": "int", "no_log": False},
+    "images": {"type": "bool"},
 }
 _RUNG: Values = {"name": {"type": "str", "required": True}, "options": {"type": "dict", "required": True}, "goal": {"type": "dict"}}
 SPEC: Values = {

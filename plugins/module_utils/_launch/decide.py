@@ -62,7 +62,7 @@ def decide(request: LaunchRequest) -> Launch:
     rungs = _ladder(request, settings)
     if request.plan:
         # By the name alone: the driver may tell no memory of such a GPU.
-        check_kind(_card(gpu) for gpu in used)
+        check_kind([_card(gpu) for gpu in used])
     if is_planned(request, lane.name) and request.model.config:
         found, row, plan = _with_plan(request, version, size, settings, rungs)
     else:
@@ -163,5 +163,5 @@ def _without_plan(request: LaunchRequest, version: str, settings: _Settings, run
 
 
 def _card(gpu: GpuRecord) -> Card:
-    idle = card_of(int(gpu.memory_mib or 0), 0, gpu.name)
-    return card_of(idle.total_mib, idle.total_mib - idle.reserve_mib if gpu.free_mib is None else gpu.free_mib, gpu.name)
+    idle = card_of(int(gpu.memory_mib or 0), 0, gpu.name, gpu.compute_capability)
+    return card_of(idle.total_mib, idle.total_mib - idle.reserve_mib if gpu.free_mib is None else gpu.free_mib, gpu.name, gpu.compute_capability)

@@ -9,11 +9,11 @@ import dataclasses
 import typing as t
 
 from .._core.errors import KproError
-from .core import LEFTOVER_TOLERANCE_MIB, SAFE_SLACK_GIB, Inputs, Outcome, evaluate
+from .core import LEFTOVER_TOLERANCE_MIB, Inputs, Outcome, evaluate
 from .resolve import IMPLICIT_REQUESTS
 
-# Above this fraction the slack of any card is too small to advise it (start-up logs).
-HIGHEST_FRACTION = 0.95
+# Up to here fractions are looked at; what is left after the pools decides.
+HIGHEST_FRACTION = 0.99
 # Fractions are looked at in steps of a thousandth.
 _LEAST_STEP, _STEPS_MORE = 100, 10
 _SHORT_RANGE, _LOOKED_AT = 16, 20
@@ -319,7 +319,7 @@ def _lowered(outcome: Outcome, most: int) -> tuple[float, Outcome] | None:
 
     def is_safe(step: int) -> bool:
         other = fractions.at(step)
-        return other is not None and other.low_point_gib >= SAFE_SLACK_GIB
+        return other is not None and other.low_point_gib >= other.needed_gib
 
     def is_left(step: int) -> bool:
         other = fractions.at(step)
@@ -364,6 +364,7 @@ def _refusal_advice(outcome: Outcome) -> list[Advice]:
         ("disable_radix_cache", options.disable_radix_cache, not options.disable_radix_cache),
         ("disable_overlap_schedule", options.disable_overlap_schedule, True),
         ("page_size", options.page_size, 1),
+        *(("tp_size", options.tp_size, number) for number in (16, 8, 4, 2, 1) if number < options.tp_size),
         ("context_length", options.context_length, outcome.inputs.model.max_position),
     ]
     found = []

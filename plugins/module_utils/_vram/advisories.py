@@ -79,7 +79,7 @@ def _facts(outcome: Outcome) -> set[str]:
     facts = {
         "tp": resolved.tp > 1,
         "speculation": bool(resolved.algorithm),
-        "fp8": model.quantization == "fp8",
+        "fp8": model.scheme.fp8,
         "quantised": bool(model.quantization),
         "spec_extra_buffer": bool(resolved.algorithm) and resolved.strategy.startswith("extra") and "SGLANG_ENABLE_SPEC_V2" not in environment,
     }
@@ -91,7 +91,7 @@ def _card_limits(outcome: Outcome) -> list[str]:
     words = []
     for name in sorted(names):
         for limit in limits_of(name):
-            fp8 = "FP8" in limit and (outcome.inputs.model.quantization == "fp8" or outcome.resolved.kv_dtype.startswith("fp8"))
+            fp8 = "FP8" in limit and (outcome.inputs.model.scheme.fp8 or outcome.resolved.kv_dtype.startswith("fp8"))
             fp4 = "FP4" in limit and "fp4" in outcome.inputs.model.quantization
             if fp8 or fp4 or ("NVLink" in limit and outcome.resolved.tp > 1):
                 words.append(f"{name}: {limit}")

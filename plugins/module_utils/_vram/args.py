@@ -31,6 +31,7 @@ _PASSED_ON = (
     "quantization",
     "attention_backend",
     "linear_attn_backend",
+    "swa_full_tokens_ratio",
     "mamba_track_interval",
     "max_prefill_tokens",
 )

@@ -11,11 +11,15 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .core import SAFE_SLACK_GIB, Outcome, leftovers, unbalanced
+from .core import Outcome, leftovers, unbalanced
 from .resolve import IMPLICIT_REQUESTS
-from .sizing import NO_REQUESTS, NO_STATE
+from .sizing import NO_REQUESTS, NO_STATE, NO_WINDOW
 
 HIGHER, LOWER, LESS, FREE, CHANGE = "raise_fraction_or_reduce_demand", "lower_fraction", "reduce_demand", "free_gpu", "change_options"
+
+
+# A table of requests above this is worth a word.
+_LARGE_TABLE_GIB = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +79,12 @@ def _sizing_cause(outcome: Outcome) -> Cause:
     clean = max(card.missing_mib for card in outcome.inputs.cards[: resolved.tp]) / 1024
     if held and outcome.inputs.free_before_gib is None and sizing.kv_rest_gib + clean * resolved.fraction > 0:
         return Cause("memory_held", "sizing", f"{_sum(outcome)}; {'; '.join(held)}", FREE)
+    if sizing.failure == NO_WINDOW:
+        message = (
+            f"the pool of the layers with a window would hold {sizing.window_tokens:,} tokens, and one window with its page takes "
+            f"{resolved.window_tokens + resolved.page:,}: the engine stops"
+        )
+        return Cause("window_too_small", "sizing", message, HIGHER)
     if sizing.rest_gib <= 0:
         message = f"weights and slack leave {sizing.rest_gib:.2f} GiB: the fraction {resolved.fraction:g} is too low for these weights"
         return Cause("weights_over_fraction", "sizing", message, HIGHER)
@@ -117,7 +127,10 @@ def _slack_cause(outcome: Outcome, kind: str) -> Cause:
     if outcome.resolved.algorithm and not outcome.inputs.rules.draft_counted:
         draft = f" (the draft head is loaded after the pools and takes {outcome.weights.draft_loaded_gib:.2f} GiB for a moment)"
     low = outcome.low_point_gib
-    message = f"{low:.2f} GiB are left at the lowest point after the pools{draft}, and graphs, workspaces and activations need about {SAFE_SLACK_GIB:.0f}"
+    left = f"{low:.2f} GiB are left" if low >= 0 else f"{-low:.2f} GiB are missing"
+    message = f"{left} at the lowest point after the pools{draft}, and graphs, workspaces and activations need about {outcome.needed_gib:.1f}"
+    if outcome.table_gib > _LARGE_TABLE_GIB:
+        message += f"; the table of {outcome.sizing.requests} requests of {outcome.resolved.context:,} tokens takes {outcome.table_gib:.2f} GiB: limit either"
     return Cause(kind, "after sizing", message, LOWER)
 
 

@@ -11,24 +11,27 @@ import typing as t
 
 from .._core.errors import KproError
 from .._engine.versions import OLDEST_HYBRID, Rules, release_of
-from .cards import Card
+from .after_pools import needed_after_pools
+from .cards import Card, generation_of_card
 from .kept_in_16_bit import PARTLY, PLAIN
 from .model import Model
 from .not_modelled import switch
 from .options import Options
+from .quantization import Scheme
 from .resolve import Resolved, resolve
+from .shown import shown
 from .sizing import GIB, Shape, Sizing, shape_of, size
-from .weights import Layout, draft_tensors, resident_bytes, target_tensors
+from .weights import Layout, draft_tensors, faults, resident_bytes, target_tensors
 
 # Memory of the process itself before loading (CUDA context, NCCL): between 0.5 and 0.7 in start-up logs.
 CONTEXT_GIB = 0.65
 # Lost between "Load weight end" and the sizing on models with state, fitted to start-up logs; nothing is lost on others.
 AFTER_LOAD_GIB = 0.03
-# Below this low point a start is a risk: graphs and workspaces take 0.5 to 1.4 of it (start-up logs).
-SAFE_SLACK_GIB = 2.0
 LEFTOVER_TOLERANCE_MIB = 1024
 # A rank refuses to start below this share of another's free memory (model_runner.py:841-847, distributed/bootstrap.py:441-452).
 BALANCE = 0.9
+# No card has more memory than this.
+MOST_MIB = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Outcome:
 
     :param pool_end_gib: free when the engine prints "Memory pool end".
     :param low_point_gib: free at the lowest point after that, before graphs and activations.
+    :param needed_gib: what these take of it (``after_pools``): with less a start is a risk.
     """
 
     inputs: Inputs
@@ -92,13 +96,19 @@ class Outcome:
     low_point_gib: float
     stage: str
     boots: bool
+    needed_gib: float = 0.0
+
+    @property
+    def whole_contexts(self) -> float:
+        """How many requests of the whole context the cache holds at once."""
+        return max(self.sizing.tokens, 0) / self.resolved.context if self.boots else 0.0
 
     @property
     def verdict(self) -> str:
         """FAIL, RISK, SHORT or OK, the most serious first."""
         if not self.boots:
             return "FAIL"
-        if self.low_point_gib < SAFE_SLACK_GIB:
+        if self.low_point_gib < self.needed_gib:
             return "RISK"
         return "OK" if self.serves_context else "SHORT"
 
@@ -130,6 +140,8 @@ def evaluate(inputs: Inputs) -> Outcome:
     if not 0 < resolved.fraction < 1:
         reason = f"the engine's automatic value is {resolved.fraction:.3f} on a card of {card_mib} MiB, which leaves no memory to plan"
         raise KproError("option mem_fraction_static", reason, "Give the fraction, and a smaller chunked_prefill_size", value=resolved.fraction)
+    refused = tuple(f"SGLang refuses to load it at tp_size {resolved.tp}: {fault}" for fault in _faults(inputs.model, layout_of(inputs, resolved)))
+    resolved = dataclasses.replace(resolved, refusals=resolved.refusals + refused)
     shape = shape_of(inputs.model, resolved, inputs.rules)
     weights = _weights(inputs, resolved)
     before = inputs.free_before_gib
@@ -150,6 +162,11 @@ def check_cards(inputs: Inputs) -> None:
     cards, tp = inputs.cards, inputs.options.tp_size
     if not cards:
         raise KproError("option gpus", "no GPU is given", "Give total_mib and free_mib of each", field="gpus")
+    for index, card in enumerate(cards[:tp]):
+        if not _is_size(card.total_mib) or not _is_size(card.free_mib, least=0):
+            wrong = "total_mib" if not _is_size(card.total_mib) else "free_mib"
+            reason = f"{wrong} {shown(getattr(card, wrong))} is no whole number of MiB of one card (up to {MOST_MIB}; bytes are 1,048,576 times as many)"
+            raise KproError(f"GPU {index}", reason, "Read it with nvidia-smi --query-gpu=memory.total,memory.free", field=wrong)
     if len(cards) < tp:
         reason = f"tp_size is {tp}, and the number of GPUs is {len(cards)}"
         raise KproError("option tp_size", reason, f"Use tp_size {len(cards)} or less, or more GPUs", field="tp_size", value=tp)
@@ -161,6 +178,10 @@ def check_cards(inputs: Inputs) -> None:
     if len(totals) > 1:
         reason = f"tensor parallelism over unequal cards ({', '.join(f'{total} MiB' for total in totals)}) is not modelled"
         raise KproError("option gpus", reason, "Use equal cards", field="total_mib", value=totals)
+
+
+def _is_size(value: t.Any, least: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_MIB
 
 
 def leftovers(inputs: Inputs) -> list[str]:
@@ -216,6 +237,11 @@ def _refuse_partly_quantized(inputs: Inputs) -> None:
 
 
 @functools.lru_cache(maxsize=256)
+def _faults(model: Model, layout: Layout) -> tuple[str, ...]:
+    return tuple(faults(model, layout))
+
+
+@functools.lru_cache(maxsize=256)
 def _shape_weights(model: Model, layout: Layout) -> float:
     return resident_bytes(target_tensors(model, layout)) / GIB
 
@@ -224,13 +250,20 @@ def _shape_weights(model: Model, layout: Layout) -> float:
 def _shape_draft(model: Model, layout: Layout) -> tuple[float, float]:
     # A ModelOpt checkpoint keeps the head in 16 bit (models/qwen3_5_mtp.py:58), another one if it says so.
     in_16_bit = model.quantization.startswith("modelopt") or model.draft_quantized == PLAIN
-    plain = dataclasses.replace(model, quantization="", unquantized="") if in_16_bit else model
+    plain = dataclasses.replace(model, scheme=Scheme()) if in_16_bit else model
     stay, drop = draft_tensors(plain, layout)
     return (resident_bytes(stay) + resident_bytes(drop)) / GIB, resident_bytes(stay) / GIB
 
 
+def layout_of(inputs: Inputs, resolved: Resolved) -> Layout:
+    """Return how the tensors are spread; the oldest card decides which kernels the weights are made for."""
+    generations = [generation_of_card(card) for card in inputs.cards[: resolved.tp]]
+    known = [generation for generation in generations if generation is not None]
+    return Layout(resolved.tp, resolved.attention_tp, resolved.with_vision, min(known) if len(known) == len(generations) else None)
+
+
 def _weights(inputs: Inputs, resolved: Resolved) -> Weights:
-    layout = Layout(resolved.tp, resolved.attention_tp, resolved.with_vision)
+    layout = layout_of(inputs, resolved)
     loaded = stays = 0.0
     if resolved.algorithm:
         if inputs.headers and inputs.headers.draft_stay:
@@ -247,7 +280,7 @@ def _weights(inputs: Inputs, resolved: Resolved) -> Weights:
 
 def _outcome(inputs: Inputs, resolved: Resolved, shape: Shape, weights: Weights, before: float, after: float, sizing: Sizing) -> Outcome:
     tokens, requests = max(sizing.tokens, 0), max(sizing.requests, 0)
-    kv = (tokens + resolved.page) * shape.token_bytes / GIB
+    kv = ((tokens + resolved.page) * shape.token_bytes + (sizing.window_tokens + resolved.page) * shape.window_bytes) / GIB
     draft_kv = (tokens + resolved.page) * shape.draft_token_bytes / GIB
     slots = (sizing.slots + 1) * shape.state_bytes / GIB if sizing.slots else 0.0
     copies = (requests + 1) * resolved.draft_tokens * shape.state_bytes / GIB
@@ -272,6 +305,7 @@ def _outcome(inputs: Inputs, resolved: Resolved, shape: Shape, weights: Weights,
         low,
         stage,
         boots=stage == "",
+        needed_gib=needed_after_pools(inputs.model, resolved),
     )
 
 

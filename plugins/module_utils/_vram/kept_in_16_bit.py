@@ -20,20 +20,16 @@ _DRAFT_MATRICES = frozenset({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"
 _DRAFT_PARTS = {"self_attn": frozenset({"q_proj", "k_proj", "v_proj", "o_proj"}), "mlp": frozenset({"gate_proj", "up_proj", "down_proj"})}
 
 
-def kept_in_16_bit(names: t.Iterable[str]) -> tuple[str, str]:
-    """Return the first module of the model itself that is listed although its kind is quantised as a rule (or nothing), and what the head is.
+def kept_in_16_bit(names: t.Iterable[str]) -> str:
+    """Return what a checkpoint does with its head: QUANTIZED, PLAIN (the whole head is in 16 bit) or PARTLY.
 
     :param names: the config's list of modules that were not converted; a star at the end stands for all below.
-    :returns: name; and QUANTIZED, PLAIN (the whole head is in 16 bit) or PARTLY.
     """
-    odd, draft = "", set[str]()
+    draft = set[str]()
     for name in (str(name).rstrip("*").rstrip(".") for name in names):
         found = _DRAFT.match(name)
-        if _ALWAYS.search(name):
-            continue
-        if found is None:
-            odd = odd or name
+        if _ALWAYS.search(name) or found is None:
             continue
         last = (found["rest"] or "").rpartition(".")[2]
         draft |= _DRAFT_PARTS.get(last, _DRAFT_MATRICES) if last not in _DRAFT_MATRICES else {last}
-    return odd, QUANTIZED if not draft else PLAIN if draft == _DRAFT_MATRICES else PARTLY
+    return QUANTIZED if not draft else PLAIN if draft == _DRAFT_MATRICES else PARTLY

@@ -8,9 +8,11 @@ Found by reading which options and variables the engine's own sizing, loading an
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from .._core.errors import KproError
+from .shown import shown
 
 REMEDY = "The planner makes no guess. Plan without it, or start without a plan (sglang_server__plan: off)"
 
@@ -107,7 +109,7 @@ DECIDE_FRACTION = frozenset(
 
 # Switches of the engine's environment that change the sums.
 VARIABLES = ("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK")
-_NUMBERS = ("SGLANG_VLM_CACHE_SIZE_MB", "SGLANG_MM_FEATURE_CACHE_MB")
+_NUMBERS = ("SGLANG_VLM_CACHE_SIZE_MB", "SGLANG_MM_FEATURE_CACHE_MB", "SGLANG_SWA_EVICTION_INTERVAL")
 _TYPES = ("SGLANG_MAMBA_SSM_DTYPE", "SGLANG_MAMBA_CONV_DTYPE")
 _TRUE = ("1", "true", "yes", "on", "t", "y")
 
@@ -118,10 +120,10 @@ def check_option(name: str, value: t.Any) -> None:
     :raises KproError: naming option and value.
     """
     neutral = OPTIONS[name]
-    if value in neutral or str(value).lower() in {str(item).lower() for item in neutral}:
+    if any(value == item for item in neutral) or shown(value).strip("'\"").lower() in {str(item).lower() for item in neutral}:
         return
-    reason = f"the value {value!r} changes the memory in a way that is not modelled"
-    raise KproError(f"option {name}", reason, REMEDY, field=name, value=value)
+    reason = f"the value {shown(value)} changes the memory in a way that is not modelled"
+    raise KproError(f"option {name}", reason, REMEDY, field=name)
 
 
 def check_fraction(names: t.Iterable[str]) -> None:
@@ -140,13 +142,15 @@ def check_environment(environment: t.Mapping[str, t.Any]) -> None:
 
     :raises KproError: naming variable and value.
     """
+    if not isinstance(environment, t.Mapping):
+        raise KproError("option environment", f"it is {shown(environment)}, and must be a section of variables", field="environment")
     for name in VARIABLES:
         if switch(environment, name, False):
             reason = f"the value {environment[name]!r} changes the memory in a way that is not modelled"
             raise KproError(f"variable {name}", reason, REMEDY, field=name, value=environment[name])
     for name in _NUMBERS:
-        if name in environment and not str(environment[name]).isdecimal():
-            raise KproError(f"variable {name}", f"the value {environment[name]!r} is no whole number", field=name, value=environment[name])
+        if name in environment and not re.fullmatch(r"[0-9]{1,9}", shown(environment[name]).strip("'\"")):
+            raise KproError(f"variable {name}", f"the value {shown(environment[name])} is no whole number below a thousand million", field=name)
     for name in _TYPES:
         if str(environment.get(name, "float32")) not in ("float32", "bfloat16", "float16"):
             reason = f"the value {environment[name]!r} is none of float32, bfloat16, float16"

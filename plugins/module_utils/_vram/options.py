@@ -14,6 +14,7 @@ from .._engine.option_names import ALIASES, BY_VERSION, RENAMED
 from .._engine.versions import Rules, release_of
 from .not_modelled import OPTIONS as NOT_MODELLED
 from .not_modelled import PLAIN_ATTENTION, check_fraction, check_option
+from .shown import number_of, shown
 
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -66,6 +67,7 @@ class Options:
     language_only: bool = False
     language_model_only: bool = False
     linear_attn_backend: str = "triton"
+    swa_full_tokens_ratio: float = 0.8
     attention_backend: str | None = None
     mm_feature_transport: str | None = None
     quantization: str | None = None
@@ -75,6 +77,8 @@ class Options:
 _TYPES: dict[str, str] = {field.name: str(field.type) for field in dataclasses.fields(Options) if field.name != "rest"}
 # Far above what makes sense; every number below is looked at for advice.
 _MOST: dict[str, int] = {"speculative_num_steps": 64, "speculative_eagle_topk": 64, "speculative_num_draft_tokens": 256}
+_MOST |= {"tp_size": 1024, "dp_size": 1024, "attn_dp_size": 1024, "attn_cp_size": 1024, "page_size": 1 << 20, "max_running_requests": 1 << 24}
+_MOST_ANY, _MOST_RATIO = 1 << 60, 1000.0
 _LEAST: dict[str, int] = {"chunked_prefill_size": -1, "max_mamba_cache_size": 1}
 
 
@@ -86,6 +90,8 @@ def options_of(args: t.Mapping[str, t.Any], version: str, rules: Rules) -> Optio
     known = known_names(version)
     values: dict[str, t.Any] = {}
     rest: dict[str, t.Any] = {}
+    if not isinstance(args, t.Mapping):
+        raise KproError("option args", f"it is {shown(args)}, and must be a section of options", field="args")
     for given, value in args.items():
         name = _canonical(str(given), known, version)
         if value is None:
@@ -130,7 +136,7 @@ def named_for(name: str, rules: Rules) -> str:
 
 
 def _canonical(given: str, known: frozenset[str], version: str) -> str:
-    name = given.strip().lstrip("-").replace("-", "_")
+    name = given[:200].strip().lstrip("-").replace("-", "_")
     name = ALIASES.get(name, name)
     renamed = RENAMED.get(name, name)
     old_names = {new: old for old, new in RENAMED.items()}
@@ -138,7 +144,7 @@ def _canonical(given: str, known: frozenset[str], version: str) -> str:
         return renamed
     near = difflib.get_close_matches(name, sorted(known | set(ALIASES) | set(RENAMED)), n=1, cutoff=0.6)
     remedy = f"The nearest known name is {near[0]!r}" if near else "Use SGLang's long option names with underscores"
-    raise KproError(f"option {given}", f"SGLang {version} has no option of that name", remedy, field=given, nearest=near[0] if near else None)
+    raise KproError(f"option {shown(given)[1:-1]}", f"SGLang {version} has no option of that name", remedy, field=given, nearest=near[0] if near else None)
 
 
 def _typed(name: str, value: t.Any) -> t.Any:
@@ -149,46 +155,46 @@ def _typed(name: str, value: t.Any) -> t.Any:
         return _whole(name, value)
     if kind.startswith("float"):
         return _fraction(name, value)
-    text = str(value)
+    text = str(value)[:200]
     if name == "speculative_algorithm":
         text = text.upper()
     if name in _CHOICES and text not in _CHOICES[name]:
-        reason = f"the value {value!r} is not modelled"
-        raise KproError(f"option {name}", reason, f"Modelled are {', '.join(_CHOICES[name])}", field=name, value=value)
+        reason = f"the value {shown(value)} is not modelled"
+        raise KproError(f"option {name}", reason, f"Modelled are {', '.join(_CHOICES[name])}", field=name)
     return text
 
 
 def _boolean(name: str, value: t.Any) -> bool:
     if isinstance(value, bool):
         return value
-    if str(value).lower() in _BOOLEANS:
-        return _BOOLEANS[str(value).lower()]
-    raise KproError(f"option {name}", f"the value {value!r} is neither true nor false", field=name, value=value)
+    word = shown(value).strip("'\"").lower()
+    if word in _BOOLEANS:
+        return _BOOLEANS[word]
+    raise KproError(f"option {name}", f"the value {shown(value)} is neither true nor false", field=name)
 
 
 def _whole(name: str, value: t.Any) -> int:
     least = _LEAST.get(name, 1)
     try:
-        number = int(str(value))
+        number = value if isinstance(value, int) else int(str(value))
     except ValueError:
         number = least - 1
     if isinstance(value, bool) or number < least or (name == "chunked_prefill_size" and number == 0):
-        raise KproError(f"option {name}", f"the value {value!r} is not a whole number of at least {least}", field=name, value=value)
-    if number > _MOST.get(name, number):
-        raise KproError(f"option {name}", f"the value {value!r} is above {_MOST[name]}, which is not modelled", field=name, value=value)
+        raise KproError(f"option {name}", f"the value {shown(value)} is not a whole number of at least {least}", field=name)
+    most = _MOST.get(name, _MOST_ANY)
+    if number > most:
+        raise KproError(f"option {name}", f"the value {shown(value)} is above {most}, which is not modelled", field=name)
     return number
 
 
 def _fraction(name: str, value: t.Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
+    number = number_of(value)
     if name == "mem_fraction_static" and not 0 < number < 1:
-        reason = f"the value {value!r} is outside (0, 1)"
-        raise KproError(f"option {name}", reason, "It is the share that is planned for weights and pools, such as 0.85", field=name, value=value)
-    if not 0 < number < float("inf"):
-        raise KproError(f"option {name}", f"the value {value!r} is not a number above 0", field=name, value=value)
+        reason = f"the value {shown(value)} is outside (0, 1)"
+        raise KproError(f"option {name}", reason, "It is the share that is planned for weights and pools, such as 0.85", field=name)
+    most = 1.0 if name == "swa_full_tokens_ratio" else _MOST_RATIO
+    if not 0 < number <= most:
+        raise KproError(f"option {name}", f"the value {shown(value)} is not a number above 0 and up to {most:g}", field=name)
     return number
 
 

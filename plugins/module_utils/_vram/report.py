@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import typing as t
 
-from .table import start_lines
+from .table import contexts, do_this, start_lines, starts
 
 Values = t.Mapping[str, t.Any]
 
@@ -20,15 +20,24 @@ _PARTS = {
     "speculative copies": "copies",
     "state": "state",
     "cache": "cache",
+    "padding and tables": "kept",
     "slack": "slack",
 }
 
+_HEADLINE = (("context_length", "tokens of context"), ("mem_fraction_static", "of the free memory planned"))
+# Rows of the breakdown that sum up those before them.
+_SUBTOTALS = frozenset({"card", "free before loading", "free after loading", "rest", "pool end", "lowest point"})
+# Percent of a bar from which a label of four digits fits on a screen of 400 px.
+_LABEL_SHARE = 9
+
 _STYLE = """
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1d2530; --soft: #5b6675; --line: #d9dee5; --panel: #f5f7f9;
-  --foreign: #4a5260; --held: #8a94a3; --weights: #3867a8; --draft: #7d5ba6; --copies: #c4553b; --state: #ad6a12; --cache: #2f8f6b; --slack: #e6eaef;
+  --foreign: #4a5260; --held: #8a94a3; --weights: #3867a8; --draft: #7d5ba6; --copies: #c4553b; --state: #ad6a12; --cache: #2f8f6b;
+  --kept: #9a8f7a; --slack: #e6eaef;
   --good: #1f7a54; --warn: #9a6200; --bad: #b3311f; --label: #ffffff; }
 @media (prefers-color-scheme: dark) { :root { --ground: #14181e; --ink: #e6eaf0; --soft: #9aa6b5; --line: #2d3540; --panel: #1b2129;
-  --foreign: #b9c2cf; --held: #697586; --weights: #5b8fd6; --draft: #a283cf; --copies: #e07a5f; --state: #e5ab55; --cache: #4db98e; --slack: #2a323d;
+  --foreign: #b9c2cf; --held: #697586; --weights: #5b8fd6; --draft: #a283cf; --copies: #e07a5f; --state: #e5ab55; --cache: #4db98e;
+  --kept: #a89c84; --slack: #2a323d;
   --good: #5fc796; --warn: #e0a83f; --bad: #f08a76; --label: #10151c; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
@@ -43,7 +52,9 @@ p { margin: 6px 0; } .facts + p { margin-top: 20px; } .soft { color: var(--soft)
 .cause { border-left: 4px solid currentColor; background: var(--panel); padding: 10px 16px; margin: 20px 0; }
 .cause p { color: var(--ink); }
 .gpu { margin: 0 0 14px; } .gpu .name { display: flex; justify-content: space-between; gap: 12px; font-size: 13px; color: var(--soft); }
-.bar { display: flex; height: 40px; border: 1px solid var(--line); border-radius: 6px; overflow: hidden; background: var(--slack); }
+.do { font-weight: 600; } tr.sub td { font-weight: 600; background: var(--panel); }
+.bar .end { position: absolute; top: 0; bottom: 0; width: 0; border-left: 3px solid var(--bad); }
+.bar { position: relative; display: flex; height: 40px; border: 1px solid var(--line); border-radius: 6px; overflow: hidden; background: var(--slack); }
 .small .bar { height: 18px; }
 .bar i { display: block; overflow: hidden; white-space: nowrap; font-style: normal; font-size: 12px; line-height: 40px;
   color: var(--label); text-align: center; }
@@ -69,12 +80,12 @@ def report(plan: Values, title: str = "Memory plan", subtitle: str = "") -> str:
     body = [
         f"<h1>{_text(title)} <span class='verdict {plan['verdict']}'>{plan['verdict']}</span></h1>",
         f"<p class='soft'>{_text(subtitle or _subtitle(plan))}</p>",
+        f"<p class='do'>{_text(do_this(plan))}</p>",
         _facts(plan),
         _cause(plan),
         _goal(plan.get("goal")),
         "<h2>Each GPU</h2>",
         *(_gpu(gpu) for gpu in plan["gpus"]),
-        _legend(plan),
         "<h2>Where the memory goes</h2>",
         _breakdown(plan["breakdown"]),
         _rungs(plan),
@@ -97,14 +108,16 @@ def _subtitle(plan: Values) -> str:
 
 
 def _facts(plan: Values) -> str:
+    args = plan["resolved_args"]
     facts = [
-        (f"{plan['max_total_num_tokens']:,}", "tokens in the cache"),
+        (f"{max(plan['max_total_num_tokens'], 0):,}", f"tokens in the cache, {contexts(plan)}"),
         (plan["max_running_requests"], "requests at once"),
+        *[(f"{args[name]:,}" if name == "context_length" else args[name], words) for name, words in _HEADLINE if name in args],
         (f"{plan['weights_gib']:.2f} GiB", "weights on each GPU"),
         (f"{plan['low_point_gib']:.2f} GiB", "free at the lowest point"),
     ]
     if plan["state_slots"]:
-        facts.insert(2, (plan["state_slots"], f"slots of state, {plan['state_mib_per_slot']:.1f} MiB each"))
+        facts.insert(-2, (plan["state_slots"], f"slots of state, {plan['state_mib_per_slot']:.1f} MiB each"))
     return "<div class='facts'>" + "".join(f"<div class='fact'><b>{_text(value)}</b><span>{_text(name)}</span></div>" for value, name in facts) + "</div>"
 
 
@@ -124,35 +137,49 @@ def _goal(goal: Values | None) -> str:
         return ""
     if goal["satisfied"]:
         return f"<p>The goal is reached, with {goal['margin_gib']:.2f} GiB of slack on the tighter side ({goal['tried']} settings compared).</p>"
-    return "<p>The goal is not reached in full. Given up:</p><ul>" + "".join(f"<li>{_text(text)}</li>" for text in goal["given_up"]) + "</ul>"
+    lost = "<p>The goal is not reached in full. Given up:</p><ul>" + "".join(f"<li>{_text(text)}</li>" for text in goal["given_up"]) + "</ul>"
+    others = "".join(
+        f"<li><b>{_text(item['label'])}</b>: <span class='{item['verdict']}'>{item['verdict']}</span>, {item['max_total_num_tokens']:,} tokens, "
+        f"{item['max_running_requests']} requests{'' if item['satisfied'] else _text('; given up: ' + '; '.join(item['given_up']))}</li>"
+        for item in goal.get("nearest") or []
+    )
+    return lost + (f"<p>The nearest that starts:</p><ul>{others}</ul>" if others else "")
 
 
-def _bar(parts: t.Sequence[Values], labels: bool) -> str:
+def _bar(parts: t.Sequence[Values], labels: bool, card_gib: float = 0.0) -> str:
+    """The parts side by side, with their values for a screen reader, and a mark where the card ends if they are more than it has."""
     total = sum(part["gib"] for part in parts) or 1.0
     pieces = []
     for part in parts:
         share = part["gib"] / total * 100
-        label = f"{part['gib']:.1f}" if labels and share > 4 else ""
+        # Room for four digits at 400 px, below which the values stand in the list under the bar.
+        label = f"{part['gib']:.1f}" if labels and share > _LABEL_SHARE else ""
         tip = f"{part['name']}: {part['gib']:.2f} GiB"
         pieces.append(f"<i class='{_PARTS[part['name']]}' style='width:{share:.2f}%' title='{_text(tip)}'>{label}</i>")
-    return f"<div class='bar'>{''.join(pieces)}</div>"
+    words = ", ".join(f"{part['name']} {part['gib']:.2f} GiB" for part in parts)
+    over = card_gib and total > card_gib * 1.001
+    end = f"<b class='end' style='left:{card_gib / total * 100:.2f}%' title='the card ends here: {card_gib:.2f} GiB'></b>" if over else ""
+    return f"<div class='bar' role='img' aria-label='{_text(words)}'>{''.join(pieces)}{end}</div>"
 
 
 def _gpu(gpu: Values) -> str:
     name = f"GPU {gpu['index']} {gpu['name']}".rstrip()
     over = f"<div class='over'>{gpu['over_gib']:.2f} GiB too little for the cache at this fraction</div>" if gpu["over_gib"] else ""
     sizes = f"{gpu['free_gib']:.1f} of {gpu['total_gib']:.1f} GiB free before the start"
-    return f"<div class='gpu'><div class='name'><span>{_text(name)}</span><span>{sizes}</span></div>{_bar(gpu['parts'], True)}{over}</div>"
-
-
-def _legend(plan: Values) -> str:
-    present = {part["name"] for gpu in plan["gpus"] for part in gpu["parts"]}
-    items = "".join(f"<li><i class='{key}'></i>{name}</li>" for name, key in _PARTS.items() if name in present)
-    return f"<ul class='legend'>{items}</ul>"
+    values = "".join(f"<li><i class='{_PARTS[part['name']]}'></i>{_text(part['name'])} <b>{part['gib']:.2f}</b></li>" for part in gpu["parts"])
+    bar = _bar(gpu["parts"], True, gpu["total_gib"])
+    return (
+        f"<div class='gpu'><div class='name'><span>{_text(name)}</span><span>{sizes}</span></div>{bar}{over}"
+        f"<ul class='legend' aria-label='GiB of {_text(name)}'>{values}</ul></div>"
+    )
 
 
 def _breakdown(rows: t.Sequence[Values]) -> str:
-    lines = "".join(f"<tr><td>{_text(row['name'])}</td><td class='n'>{row['gib']:.2f}</td><td>{_text(row['why'])}</td></tr>" for row in rows)
+    lines = "".join(
+        f"<tr class='{'sub' if row['name'] in _SUBTOTALS else ''}'><td>{_text(row['name'])}</td><td class='n'>{row['gib']:.2f}</td>"
+        f"<td>{_text(row['why'])}</td></tr>"
+        for row in rows
+    )
     return f"<div class='scroll'><table><tr><th>item</th><th class='n'>GiB</th><th>why</th></tr>{lines}</table></div>"
 
 
@@ -160,8 +187,16 @@ def _alternatives(items: t.Sequence[Values]) -> str:
     if not items:
         return ""
     cards = []
+    first = items[0]
     for item in items:
-        numbers = f"{item['max_total_num_tokens']:,} tokens, {item['max_running_requests']} requests, {item['low_point_gib']:.2f} GiB at the lowest point"
+        numbers = (
+            f"{item['max_total_num_tokens']:,} tokens ({contexts(item)}), {item['max_running_requests']} requests, "
+            f"{item['low_point_gib']:.2f} GiB at the lowest point"
+        )
+        if item is not first:
+            more = item["max_total_num_tokens"] - first["max_total_num_tokens"]
+            requests = item["max_running_requests"] - first["max_running_requests"]
+            numbers += f"<br><span class='soft'>against {_text(first['label'])}: {more:+,} tokens, {requests:+} requests</span>"
         note = f"<p class='soft'>{_text(item['note'])}</p>" if item["note"] else ""
         verdict = f"<span class='verdict {item['verdict']}'>{item['verdict']}</span>"
         cards.append(f"<div class='card small'><h3>{_text(item['label'])}</h3>{_bar(item['parts'], False)}<p>{verdict} {numbers}</p>{note}</div>")
@@ -191,4 +226,6 @@ def _rungs(plan: Values) -> str:
 
 
 def _start(plan: Values) -> str:
+    if not starts(plan):
+        return ""
     return f"<h2>Start with</h2><pre>{_text(chr(10).join(start_lines(plan)))}</pre>"

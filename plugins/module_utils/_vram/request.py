@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing as t
 
 from .._core.errors import KproError
@@ -14,15 +15,17 @@ from .cards import Card, check_kind
 from .core import HeaderWeights, Inputs, check_cards
 from .headers import Entry, header_weights, parameters_gib
 from .kept_in_16_bit import QUANTIZED
-from .model import LATENT, OPAQUE, Model, model_of
+from .model import Model, model_of
 from .not_modelled import check_environment
 from .options import Options, attention_dp, is_given, options_of
 from .quantization import check_quantization
 from .result import plan
+from .shown import number_of, shown
 from .weights import Layout, resident_bytes, target_tensors
 
 # Files whose sum differs from the config by more are not of this model.
 _HEADER_TOLERANCE = 0.02
+_MOST_GIB = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +55,13 @@ def planned(request: Request, goal: t.Mapping[str, t.Any] | None = None) -> dict
     :raises KproError: for a bad or unmodelled input, naming file, field and value.
     """
     inputs, warnings = inputs_of(request)
-    return plan(inputs, goal, warnings)
+    values = plan(inputs, goal, warnings)
+    try:
+        json.dumps(values, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = f"they hold something that is neither text nor a finite number ({error})"
+        raise KproError("options of the plan", reason, "Give plain values") from error
+    return values
 
 
 def inputs_of(request: Request) -> tuple[Inputs, list[str]]:
@@ -63,8 +72,8 @@ def inputs_of(request: Request) -> tuple[Inputs, list[str]]:
     options = options_of(request.args, request.version, rules)
     check_environment(request.environment)
     for name, value in (("weights_gib", request.weights_gib), ("free_before_load_gib", request.free_before_gib)):
-        if value is not None and value <= 0:
-            raise KproError(f"option {name}", f"the value {value!r} is not above 0", field=name, value=value)
+        if value is not None and not 0 < number_of(value) <= _MOST_GIB:
+            raise KproError(f"option {name}", f"the value {shown(value)} is not above 0 and up to {_MOST_GIB} GiB of one card", field=name)
     inputs = Inputs(
         model,
         options,
@@ -78,7 +87,7 @@ def inputs_of(request: Request) -> tuple[Inputs, list[str]]:
     )
     check_cards(inputs)
     check_kind(request.cards[: options.tp_size])
-    warnings = warnings + check_quantization(request.config, request.where, request.cards[: options.tp_size], request.version)
+    warnings = warnings + check_quantization(request.config, request.where, request.cards[: options.tp_size], request.version, model.experts is not None)
     if request.entries and request.weights_gib is None:
         headers, notes = _from_headers(request.entries, model, options)
         inputs = dataclasses.replace(inputs, headers=headers)
@@ -90,13 +99,15 @@ def _from_headers(entries: t.Sequence[Entry], model: Model, options: Options) ->
     """The headers decide for quantised and opaque models; for plain ones they only confirm the config."""
     layout = Layout(options.tp_size, options.tp_size // attention_dp(options) // options.attn_cp_size, not options.language_model_only)
     headers = header_weights(entries, model, layout)
-    whole = not model.unquantized and model.draft_quantized == QUANTIZED
-    plain = not model.quantization or (model.quantization == "fp8" and all(model.quantized_block) and whole)
-    if model.kind in (OPAQUE, LATENT) or not plain:
+    if model.by_headers or (model.quantization and model.scheme.kind is None):
         return headers, []
     computed = resident_bytes(target_tensors(model, layout))
-    if abs(headers.target / computed - 1) <= _HEADER_TOLERANCE:
+    draft = headers.draft_stay and model.draft_quantized != QUANTIZED
+    if abs(headers.target / computed - 1) <= _HEADER_TOLERANCE and not draft:
+        # What the engine repacks on these cards is in the config's sum, and not in the files.
         return None, []
+    if model.quantization:
+        return headers, []
     text = (
         f"the safetensors headers sum up to {parameters_gib(entries):.2f} GiB, {headers.target / 2**30:.2f} GiB for each GPU, and the config "
         f"to {computed / 2**30:.2f}: planned by the headers"

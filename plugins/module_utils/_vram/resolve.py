@@ -15,7 +15,8 @@ import typing as t
 
 from .._core.errors import KproError
 from .._engine.versions import Rules
-from .model import DTYPE_BYTES, LATENT, Model
+from .families import KDA
+from .model import DTYPE_BYTES, Model
 from .not_modelled import REMEDY, switch
 from .options import Options, attention_dp
 
@@ -65,6 +66,9 @@ class Resolved:
     prefill_graphs: int
     with_vision: bool
     multimodal_mib: int
+    window_tokens: int = 0
+    window_ratio: float = 0.8
+    window_cap: int = 0
     notes: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
 
@@ -105,9 +109,29 @@ def resolve(options: Options, model: Model, card_mib: int, rules: Rules, environ
         prefill_graphs=prefill,
         with_vision=_with_vision(options, model),
         multimodal_mib=_multimodal_mib(options, _with_vision(options, model), rules, environment),
+        **_windowed(options, model, rules, radix, chunk, draft, environment),
         notes=tuple(notes),
         refusals=tuple(refusals),
     )
+
+
+def _windowed(options: Options, model: Model, rules: Rules, radix: bool, chunk: int, draft: int, environment: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """How the pool of the layers with a window is sized (create_memory_pool_configurator, compute_swa_request_cap)."""
+    if model.window is None:
+        return {}
+    found: dict[str, t.Any] = {"window_tokens": model.window.tokens, "window_ratio": options.swa_full_tokens_ratio}
+    limit, page = options.max_running_requests, options.page_size or 1
+    if limit is None or radix or not model.full_layers or rules.window_cap == "none":
+        return found
+    if rules.window_cap == "unread" or draft:
+        reason = "without the prefix cache and with a limit of requests, the windows' pool is sized by a rule that is not modelled for this version"
+        raise KproError(f"SGLang of {rules.first} on", reason, "Keep the prefix cache, or leave max_running_requests open", field="disable_radix_cache")
+    if chunk <= 0:
+        return found
+    interval = max(1, int(environment.get("SGLANG_SWA_EVICTION_INTERVAL", 128)))
+    each = model.window.tokens + interval + 2 * page
+    waves = 1 if options.disable_overlap_schedule else 2
+    return {**found, "window_cap": each * max(1, limit // attention_dp(options)) + waves * chunk + page}
 
 
 def _with_vision(options: Options, model: Model) -> bool:
@@ -192,11 +216,21 @@ def _prefill_sizes(options: Options, model: Model, chunk: int, rules: Rules) -> 
     return sum(len(range(first, min(last, largest) + 1, step)) for first, last, step in (*_PREFILL_SIZES, (4608, largest, 512)))
 
 
+def _seen_multimodal(options: Options, model: Model) -> bool:
+    """Whether the engine takes it as a model with images when it chooses graphs."""
+    return model.multimodal and not options.language_model_only
+
+
 def _prefill_graphs(options: Options, model: Model, rules: Rules) -> bool:
     if rules.prefill_graphs == "off":
         return options.enable_piecewise_cuda_graph
-    if rules.prefill_graphs == "all":
-        return not (options.disable_cuda_graph or options.disable_prefill_cuda_graph)
+    if rules.breakable_graphs:
+        off = options.disable_cuda_graph or options.disable_prefill_cuda_graph or options.attn_cp_size > 1
+        off = off or (_seen_multimodal(options, model) and model.architecture not in rules.graphs_with_images)
+        off = off or ("dp" in rules.no_graphs_for and options.enable_dp_attention)
+        off = off or ("latent" in rules.no_graphs_for and bool(model.latent_dim))
+        off = off or ("nemotron" in rules.no_graphs_for and model.architecture == "NemotronHForCausalLM")
+        return not (off or ("kda" in rules.no_graphs_for and model.linear is not None and model.linear.kind == KDA))
     off = options.disable_piecewise_cuda_graph or options.enable_dp_attention or options.enable_torch_compile
     off = off or options.enable_hierarchical_cache or options.enable_deterministic_inference or model.multimodal
     off = off or options.attn_cp_size > 1 or model.architecture == "Qwen3NextForCausalLM"
@@ -206,15 +240,15 @@ def _prefill_graphs(options: Options, model: Model, rules: Rules) -> bool:
 
 def _auto_fraction(options: Options, model: Model, card_mib: int, rules: Rules, chunk: int, batch: int, prefill: int) -> float:
     """The fraction that the engine chooses itself (_handle_gpu_memory_settings, adjust_mem_fraction_for_vlm)."""
-    if model.kind == LATENT:
-        raise KproError("option mem_fraction_static", "the automatic value is not modelled for latent attention", "Give the fraction")
+    if model.latent_dim and not rules.breakable_graphs:
+        raise KproError("option mem_fraction_static", "the automatic value is not modelled for latent attention in this version", "Give the fraction")
     groups = attention_dp(options)
     decode_off = not rules.idle_graphs_reserved and (options.disable_cuda_graph or options.disable_decode_cuda_graph)
     reserve = 512.0 + 1.5 * max(chunk if chunk > 0 else options.max_prefill_tokens, 2048) + 128.0 * options.tp_size
     reserve += 0 if decode_off else 2 * batch
     if options.enable_dp_attention or groups > 1:
         reserve += 3 * batch * groups + (1.5 * batch * groups if batch > 300 else 0)
-    reserve += 8 * prefill
+    reserve += 8 * prefill if not model.latent_dim else 1536.0 * _prefill_graphs(options, model, rules)
     if card_mib > 60 * 1024:
         reserve = max(reserve, 10 * 1024)
     if options.speculative_algorithm:
@@ -303,6 +337,9 @@ def _cache_before_14(
         if not radix and not rules.extra_buffer_without_radix:
             refusals.append(f"{strategy} refuses disable_radix_cache in this version: give no_buffer")
         return strategy, radix, overlap
+    if radix and not (algorithm and rules.spec_radix == "disable") and (options.page_size or 1) > 1 and not rules.no_buffer_page_one:
+        # MambaRadixCache asserts it when it is made, after the pools.
+        refusals.append(f"no_buffer with the prefix cache takes only page_size 1 in this version, not {options.page_size}: give extra_buffer")
     if radix and not algorithm:
         return strategy, radix, False
     if radix and rules.spec_radix == "disable":
@@ -332,6 +369,8 @@ def _context(options: Options, model: Model, environment: t.Mapping[str, t.Any],
 
 
 def _kv_bytes(options: Options, model: Model) -> int:
+    if options.kv_cache_dtype == "auto" and model.scheme.cache:
+        return 1 if model.scheme.cache == "fp8" else 2
     if options.kv_cache_dtype == "auto" and model.quantization.startswith("modelopt"):
         reason = "the checkpoint may bring its own cache quantisation, so that 'auto' is not modelled"
         raise KproError("option kv_cache_dtype", reason, "Give fp8_e4m3 or bfloat16", field="kv_cache_dtype")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import typing as t
 
 from .advice import Advice, advise, irrelevant_options, no_fraction_helps, variations
@@ -12,12 +13,15 @@ from .advisories import advisories_of
 from .args import resolved_args
 from .cards import Card
 from .cause import HIGHER, LESS, LOWER, breakdown, cause_of
-from .core import CONTEXT_GIB, LEFTOVER_TOLERANCE_MIB, SAFE_SLACK_GIB, Inputs, Outcome, evaluate, leftovers
+from .core import CONTEXT_GIB, LEFTOVER_TOLERANCE_MIB, Inputs, Outcome, evaluate, leftovers
 from .goal import Choice, goal_of, search
+from .nearest import Nearest, nearest
 
 Values = dict[str, t.Any]
 
 _ALTERNATIVES = 4
+# Smaller parts of a bar are not worth a name.
+_LEAST_PART_GIB = 0.005
 
 
 def plan(inputs: Inputs, goal: t.Mapping[str, t.Any] | None = None, warnings: t.Sequence[str] = ()) -> Values:
@@ -36,16 +40,40 @@ def plan(inputs: Inputs, goal: t.Mapping[str, t.Any] | None = None, warnings: t.
     wanted = goal_of(goal, inputs)
     choices = search(wanted, inputs)
     best = choices[0]
-    values = _values(best.outcome, warnings)
-    lost = best.given_up if best.outcome.boots else ("everything: nothing that was tried starts",)
+    values = _values(best.outcome, [*warnings, *best.traded] if best.usable else warnings)
+    lost = best.given_up if best.usable else ("everything: nothing that was tried starts with a cache that serves a request",)
+    satisfied = best.usable and best.outcome.verdict == "OK" and not lost
+    others = [] if satisfied else nearest(wanted, inputs)
     values["goal"] = {
-        "satisfied": best.outcome.verdict == "OK" and not lost,
+        "satisfied": satisfied,
         "given_up": list(lost),
         "tried": len(choices),
-        "margin_gib": _gib(best.margin_gib),
+        "margin_gib": _gib(best.margin_gib) if best.usable and math.isfinite(best.margin_gib) else 0.0,
+        "tokens_per_request": wanted.tokens_per_request,
+        "nearest": [_nearest(item) for item in others[:_ALTERNATIVES]],
     }
-    values["alternatives"] = _alternatives(choices)
+    if not best.usable:
+        values.update(_nothing(values))
+    values["alternatives"] = _alternatives([choice for choice in choices if choice.usable])
     return values
+
+
+def _nothing(values: Values) -> Values:
+    """What a plan says where nothing serves: no numbers of a start that is none."""
+    cause = values["cause"] or {"kind": "nothing_fits", "stage": "sizing", "direction": LESS, "irrelevant": []}
+    message = cause.get("message") or f"the cache would hold {values['max_total_num_tokens']} tokens, too few for any request"
+    return {"verdict": "FAIL", "max_total_num_tokens": 0, "max_running_requests": 0, "whole_contexts": 0.0, "cause": {**cause, "message": message}}
+
+
+def _nearest(item: Nearest) -> Values:
+    outcome = item.choice.outcome
+    return {
+        "label": item.label,
+        "satisfied": outcome.verdict == "OK" and not item.choice.given_up,
+        "given_up": list(item.choice.given_up),
+        "tp_size": outcome.resolved.tp,
+        **_predicted(outcome),
+    }
 
 
 def _values(outcome: Outcome, warnings: t.Sequence[str], advice: t.Sequence[Advice] | None = None) -> Values:
@@ -57,6 +85,9 @@ def _values(outcome: Outcome, warnings: t.Sequence[str], advice: t.Sequence[Advi
         "max_total_num_tokens": sizing.tokens,
         "max_running_requests": max(sizing.requests, 0),
         "serves_context": outcome.serves_context,
+        "whole_contexts": round(outcome.whole_contexts, 2),
+        "window_tokens": max(sizing.window_tokens, 0),
+        "needed_gib": _gib(outcome.needed_gib),
         "weights_gib": _gib(outcome.weights.target_gib),
         "weights_source": outcome.weights.source,
         "state_slots": sizing.slots if sizing.slots is not None else 0,
@@ -139,6 +170,13 @@ def _parts(outcome: Outcome, card: Card) -> tuple[list[Values], float]:
     ]
     rest = total - sum(gib for _name, gib in parts)
     over = max(-sizing.kv_rest_gib, 0.0)
+    if outcome.boots:
+        # The same at the lowest point as in the table: what is not in the parts above (padding, tables, what is kept back for images) stands apart.
+        tightest = min(_used(outcome), key=lambda each: each.free_mib)
+        free = outcome.low_point_gib + (card.free_mib - tightest.free_mib) / 1024 if given is None else outcome.low_point_gib
+        kept = rest - free
+        if kept > _LEAST_PART_GIB:
+            parts, rest = [*parts, ("padding and tables", kept)], free
     return [{"name": name, "gib": _gib(gib)} for name, gib in [*parts, ("slack", rest)] if gib > 0], _gib(over)
 
 
@@ -168,7 +206,8 @@ def _label(item: Advice) -> str:
 def _predicted(outcome: Outcome) -> Values:
     return {
         "verdict": outcome.verdict,
-        "max_total_num_tokens": outcome.sizing.tokens,
+        "max_total_num_tokens": max(outcome.sizing.tokens, 0),
+        "whole_contexts": round(outcome.whole_contexts, 2),
         "max_running_requests": max(outcome.sizing.requests, 0),
         "low_point_gib": _gib(outcome.low_point_gib),
     }
@@ -196,7 +235,7 @@ def _warnings(outcome: Outcome) -> list[str]:
     sizing, resolved = outcome.sizing, outcome.resolved
     if outcome.boots and not outcome.serves_context:
         words.append(f"the cache holds {sizing.tokens:,} tokens and the context is {resolved.context:,}: longer prompts are refused")
-    if outcome.boots and outcome.low_point_gib < SAFE_SLACK_GIB:
+    if outcome.boots and outcome.low_point_gib < outcome.needed_gib:
         words.append(f"{outcome.low_point_gib:.2f} GiB at the lowest point are little for graphs and activations")
     if outcome.boots and resolved.limit_given and resolved.limit and sizing.requests < resolved.limit // resolved.attention_dp:
         words.append(f"the engine lowers the limit of {resolved.limit} requests to {sizing.requests}")

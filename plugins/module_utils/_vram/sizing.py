@@ -14,21 +14,23 @@ import dataclasses
 
 from .._core.errors import KproError
 from .._engine.versions import Rules
+from .families import KDA
 from .model import DTYPE_BYTES, Model
 from .resolve import Resolved
 
 GIB = 1 << 30
 # Errors that end the sizing, by the text the engine prints.
-NO_TOKENS, NO_STATE, NO_ROOM, NO_REQUESTS = "no_tokens", "no_state", "no_room", "no_requests"
+NO_TOKENS, NO_STATE, NO_ROOM, NO_REQUESTS, NO_WINDOW = "no_tokens", "no_state", "no_room", "no_requests", "no_window"
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Bytes on one GPU: one slot of state, and one token in the cache of target and draft."""
+    """Bytes on one GPU: one slot of state, and one token in the cache of target and draft, and in the layers with a window."""
 
     state_bytes: int
     token_bytes: int
     draft_token_bytes: int
+    window_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Sizing:
     tokens: int
     requests: int
     failure: str = ""
+    window_tokens: int = 0
 
 
 def shape_of(model: Model, resolved: Resolved, rules: Rules) -> Shape:
@@ -60,13 +63,20 @@ def shape_of(model: Model, resolved: Resolved, rules: Rules) -> Shape:
     :raises KproError: if heads can't be divided among the GPUs.
     """
     split = resolved.attention_tp
-    if model.latent_dim:
-        return Shape(0, model.latent_dim * model.layers * resolved.kv_bytes, 0)
     _check_divisible(model, resolved)
-    layer = max(1, model.kv_heads // split) * 2 * model.head_dim * resolved.kv_bytes
+    if model.latent_dim:
+        layer = model.latent_dim * resolved.kv_bytes
+    else:
+        layer = max(1, model.kv_heads // split) * (model.head_dim + (model.value_dim or model.head_dim)) * resolved.kv_bytes
     token = layer * model.full_layers
-    draft = int(token * model.mtp_layers / model.full_layers) if resolved.algorithm and model.mtp_layers else 0
-    return Shape(_state_bytes(model, resolved), token, draft)
+    draft = 0
+    if resolved.algorithm and model.mtp_layers and model.full_layers:
+        # The engine rounds a product of binary fractions, in two ways by release.
+        part = model.mtp_layers / model.full_layers
+        draft = int(token * (1 + part)) - token if rules.draft_cell_by_factor else int(token * model.mtp_layers / model.full_layers)
+    window = model.window
+    kept = max(1, window.kv_heads // split) * (window.head_dim + window.value_dim) * resolved.kv_bytes * window.layers if window else 0
+    return Shape(_state_bytes(model, resolved), token, draft, kept)
 
 
 def _state_bytes(model: Model, resolved: Resolved) -> int:
@@ -75,6 +85,10 @@ def _state_bytes(model: Model, resolved: Resolved) -> int:
     if linear is None:
         return 0
     split = resolved.attention_tp
+    if linear.kind == KDA:
+        size = linear.value_heads // split * linear.value_dim
+        window = 3 * size * (linear.kernel - 1) * resolved.conv_bytes
+        return (window + size * linear.value_dim * DTYPE_BYTES[resolved.ssm_dtype]) * linear.layers
     groups = linear.key_heads if linear.key_heads % split == 0 else linear.key_heads + split - linear.key_heads
     channels = (linear.value_heads * linear.value_dim + 2 * groups * linear.key_dim) // split
     window = channels * (linear.kernel - 1) * resolved.conv_bytes
@@ -84,20 +98,25 @@ def _state_bytes(model: Model, resolved: Resolved) -> int:
 
 def _check_divisible(model: Model, resolved: Resolved) -> None:
     split = resolved.attention_tp
-    counts = {"num_attention_heads": model.heads}
+    # One head stands for a config that was cut down to what a compressed cache needs.
+    counts = {"num_attention_heads": model.heads} if model.heads > 1 or not model.latent_dim else {}
     if model.linear:
         counts["linear_num_value_heads"] = model.linear.value_heads
-    if model.kv_heads >= split:
+    if model.kv_heads >= split and not model.latent_dim:
         counts["num_key_value_heads"] = model.kv_heads
     for field, count in counts.items():
         if count % split:
             reason = f"the field {field!r} is {count}, which {split} GPUs (tp_size {resolved.tp}) don't divide"
             raise KproError(f"model {model.architecture}", reason, "Choose a tp_size that divides it", field=field, value=count)
-    if model.kv_heads < split and split % model.kv_heads:
+    if model.window and model.window.kv_heads % split and split % model.window.kv_heads:
+        reason = f"the layers with a window have {model.window.kv_heads} key-value heads, which {split} GPUs don't divide"
+        raise KproError(f"model {model.architecture}", reason, "Choose another tp_size", value=model.window.kv_heads)
+    if not model.latent_dim and model.kv_heads < split and split % model.kv_heads:
         reason = f"the field 'num_key_value_heads' is {model.kv_heads}, and can't be repeated evenly on {split} GPUs"
         raise KproError(f"model {model.architecture}", reason, "Choose another tp_size", field="num_key_value_heads", value=model.kv_heads)
-    width = model.experts.intermediate if model.experts else model.intermediate
-    if width and width % resolved.tp:
+    widths = [model.experts.intermediate, model.experts.shared_intermediate] if model.experts else []
+    width = next((each for each in [*widths, model.intermediate if model.plain_layers else 0] if each % resolved.tp), 0)
+    if width:
         reason = f"the feed-forward width {width} can't be divided among {resolved.tp} GPUs"
         raise KproError(f"model {model.architecture}", reason, "Choose a tp_size that divides it", field="intermediate_size", value=width)
 
@@ -118,7 +137,7 @@ def size(free_before_gib: float, free_after_gib: float, shape: Shape, resolved: 
     remaining = (rest - copies) - state
     if not failure and rules.weights_error and remaining <= 0:
         failure = NO_ROOM
-    profiled = _profiled_tokens(remaining, shape, rules)
+    profiled = _profiled_tokens(remaining, shape, resolved, rules)
     tokens = profiled if resolved.token_cap is None else min(profiled, resolved.token_cap)
     tokens = tokens // resolved.page * resolved.page
     requests = _requests(profiled if rules.estimate_before_cap else tokens, slots, resolved, rules)
@@ -126,7 +145,10 @@ def size(free_before_gib: float, free_after_gib: float, shape: Shape, resolved: 
         failure = NO_TOKENS
     if not failure and requests <= 0:
         failure = NO_REQUESTS
-    return Sizing(slack, rest, copies, state, remaining, slots, tokens, requests, failure)
+    window = _window_tokens(tokens, shape, resolved)
+    if not failure and rules.window_checked and shape.token_bytes and shape.window_bytes and resolved.window_tokens + resolved.page >= window:
+        failure = NO_WINDOW
+    return Sizing(slack, rest, copies, state, remaining, slots, tokens, requests, failure, window)
 
 
 def _slots(rest: float, per: int, resolved: Resolved, rules: Rules) -> tuple[int, float, float]:
@@ -164,9 +186,27 @@ def _radix_off_slots(resolved: Resolved, limit: int | None) -> bool:
     return resolved.slots is None and not resolved.radix and limit is not None
 
 
-def _profiled_tokens(remaining_gib: float, shape: Shape, rules: Rules) -> int:
+def _profiled_tokens(remaining_gib: float, shape: Shape, resolved: Resolved, rules: Rules) -> int:
     """Cache tokens before the cap and the pages (profile_max_num_token, calculate_pool_sizes)."""
+    if shape.window_bytes:
+        if not shape.token_bytes:
+            return int(int(remaining_gib * GIB) // shape.window_bytes)
+        if resolved.window_cap:
+            fixed = -(-resolved.window_cap // resolved.page) * resolved.page * shape.window_bytes
+            return int((int(remaining_gib * GIB) - fixed) // shape.token_bytes)
+        return int(int(remaining_gib * GIB) // (shape.token_bytes + resolved.window_ratio * shape.window_bytes))
     return int(remaining_gib * GIB) // (shape.token_bytes + (shape.draft_token_bytes if rules.draft_counted else 0))
+
+
+def _window_tokens(tokens: int, shape: Shape, resolved: Resolved) -> int:
+    """Tokens in the pool of the layers with a window (_solve_pool_sizes; SWARequestCapPoolConfigurator)."""
+    if not shape.window_bytes:
+        return 0
+    if not shape.token_bytes:
+        return tokens
+    if resolved.window_cap:
+        return -(-resolved.window_cap // resolved.page) * resolved.page
+    return int(max(tokens, 0) * resolved.window_ratio) // resolved.page * resolved.page
 
 
 def _requests(tokens: int, slots: int | None, resolved: Resolved, rules: Rules) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import typing as t
 
@@ -18,6 +19,8 @@ from .models import config_of
 from .request import Request
 
 Params = t.Mapping[str, t.Any]
+
+_MOST_CARDS = 1024
 
 
 def request_of(params: Params) -> Request:
@@ -55,8 +58,8 @@ def cards_of(gpus: t.Sequence[Params] | None, gpu_type: str | None, gpu_count: i
     if gpus is not None:
         return tuple(_given_card(gpu) for gpu in gpus)
     if gpu_type:
-        if gpu_count < 1:
-            raise KproError("option gpu_count", f"the value {gpu_count} is below 1", field="gpu_count", value=gpu_count)
+        if not 1 <= gpu_count <= _MOST_CARDS:
+            raise KproError("option gpu_count", f"the value {gpu_count} is not between 1 and {_MOST_CARDS}", field="gpu_count", value=gpu_count)
         return tuple(idle_card(gpu_type) for _number in range(gpu_count))
     check_system(os.uname().release)
     seen = ask_nvml()
@@ -88,6 +91,6 @@ def _seen_card(number: int, total_mib: int | None, free_mib: int | None, name: s
 
 
 def _given_card(gpu: Params) -> Card:
-    card = card_of(gpu["total_mib"], 0, gpu["name"])
+    card = card_of(gpu["total_mib"], 0, gpu["name"], gpu.get("compute_capability") or "")
     free = gpu["free_mib"] if gpu["free_mib"] is not None else card.total_mib - card.reserve_mib
-    return card_of(gpu["total_mib"], free, gpu["name"])
+    return dataclasses.replace(card, free_mib=free)

@@ -97,7 +97,7 @@ GIVEN: dict[str, t.Any] = {
     "cuda_graph_max_bs_decode": 4, "disable_cuda_graph": True, "disable_decode_cuda_graph": True, "disable_prefill_cuda_graph": True,
     "disable_piecewise_cuda_graph": True, "enable_piecewise_cuda_graph": True, "enable_torch_compile": True, "enable_hierarchical_cache": True,
     "enable_deterministic_inference": True, "language_only": True, "language_model_only": True, "linear_attn_backend": "flashinfer",
-    "attention_backend": "triton", "mm_feature_transport": "cuda_ipc", "quantization": "fp8",
+    "attention_backend": "triton", "mm_feature_transport": "cuda_ipc", "quantization": "fp8", "swa_full_tokens_ratio": 0.5,
 }  # fmt: skip
 
 
