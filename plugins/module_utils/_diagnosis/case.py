@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 import typing as t
 
 from .._engine.failures import Failure
-from .._engine.start_log import StartLog, rank_of, read_start_log
+from .._engine.start_log import StartLog, read_start_log
+from .reader import Reading
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +54,17 @@ class Case:
 
     def __init__(self, lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> None:
         self.context = dict(context or {})
-        self.lines = [line.rstrip() for line in lines if line.strip()]
-        self.log: StartLog = read_start_log(self.lines)
+        self.reading = Reading(lines)
+        self.lines = self.reading.lines
+        self.log: StartLog = read_start_log(row.text for row in self.reading.records if row.level != "client")
+        self._all = [row.text for row in self.reading.records if row.level != "client"]
+        self._scope = self.reading.passage
+
+    def widened(self) -> Case:
+        """Return the case as one whose rules hear every line; what they find there is a hint."""
+        wide = copy.copy(self)
+        wide._scope = self._all
+        return wide
 
     def get(self, *names: str) -> t.Any:
         """Return the first fact known under one of the names; dots lead into dictionaries ("unit.Result")."""
@@ -94,44 +105,56 @@ class Case:
             return None
 
     def _logged_option(self, name: str) -> t.Any:
-        for line in self.lines:
+        for line in self._all:
             if "server_args=" in line:
                 found = re.search(rf"['\"]?{name}['\"]?\s*[:=]\s*'?([^,')\s]+)", line)
                 return None if found is None or found[1] == "None" else found[1]
         return None
 
     def find(self, pattern: str) -> re.Match[str] | None:
-        """Return the first match of a pattern in any line."""
-        expression = re.compile(pattern)
-        return next((found for line in self.lines if (found := expression.search(line))), None)
+        """Return the first match of a pattern in the passage that ended the start."""
+        return _first(pattern, self._scope)
 
     def line(self, pattern: str) -> str:
-        """Return the first line that a pattern matches; empty if none does."""
+        """Return the first line of that passage that a pattern matches; empty if none does."""
         found = self.find(pattern)
         return found.string if found else ""
+
+    def seen(self, pattern: str) -> re.Match[str] | None:
+        """Return the first match in the whole log: numbers and steps of the start, never its cause."""
+        return _first(pattern, self._all)
+
+    def seen_line(self, pattern: str) -> str:
+        """Return the first line of the whole log that a pattern matches; empty if none does."""
+        found = self.seen(pattern)
+        return found.string if found else ""
+
+    def frame(self, pattern: str) -> bool:
+        """Return whether a frame of the fatal exception (file, function, source line) matches."""
+        expression = re.compile(pattern)
+        return any(expression.search(f"{frame.file} {frame.name} {frame.code}") for frame in self.reading.frames)
+
+    @property
+    def kernel_lines(self) -> list[str]:
+        """The kernel's own lines, where the journal has them between the engine's."""
+        return [row.message for row in self.reading.records if re.match(r"(?:kernel: )?(?:\[ *\d+\.\d+\] )?NVRM: ", row.message)]
+
+    @property
+    def rank(self) -> str:
+        """The number of the failing rank; empty if the log names none."""
+        found = re.search(r"TP(\d+)", self.reading.fatal.rank if self.reading.fatal else "")
+        return found[1] if found else ""
 
     @property
     def first_error(self) -> str:
         """The line that names the exception of the first failing rank: the cause, where later lines are echoes of it."""
-        begun, rank = False, None
-        for line in self.lines:
-            if _ECHO.search(line):
-                continue
-            if "Traceback (most recent call last)" in line and not begun:
-                begun, rank = True, rank_of(line)
-            elif rank is not None and rank_of(line) not in (None, rank):
-                continue
-            elif _EXCEPTION.match(_without_prefix(line)):
-                return line
-        return ""
+        fatal = self.reading.fatal
+        return (fatal.line or (fatal.said[0] if fatal.said else "")) if fatal else ""
 
 
-_ECHO = re.compile(r"Received sigquit|SIGQUIT received|^Killed$|kill_process_tree|Subprocess \S+ .*crashed")
-_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|OutOfMemory\w*)\b.*|Exception: .*")
-
-
-def _without_prefix(line: str) -> str:
-    return re.sub(r"^\[[^\]]*\]\s*", "", line).strip()
+def _first(pattern: str, lines: t.Iterable[str]) -> re.Match[str] | None:
+    expression = re.compile(pattern)
+    return next((found for line in lines if (found := expression.search(line))), None)
 
 
 def gpus_of(facts: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:

@@ -9,7 +9,7 @@ import dataclasses
 import typing as t
 
 from .._engine.failures import Failure
-from . import rules_host, rules_memory, rules_notes, rules_service, rules_start, rules_unit
+from . import families, rules_host, rules_memory, rules_notes, rules_service, rules_start, rules_unit
 from .case import Case, Diagnosis
 
 # Facts about unit and service first: they say whether the log is worth reading. Then memory, whose texts also hold general words.
@@ -32,13 +32,16 @@ def diagnose(lines: t.Sequence[str], context: t.Mapping[str, t.Any] | None = Non
     if isinstance(case.get("loss"), (list, tuple)) and list(case.get("loss"))[:1] in ([Failure.OTHER_SERVER_ANSWERS], [Failure.CONTAINER_STOPPING]):
         # Seen in the kernel's tables or by systemd: more than the log can know.
         return dataclasses.replace(_loss(case) or _unknown(case), phase=case.log.phase)
-    for rule in _RULES:
-        found = rule(case)
-        if found is not None:
-            return dataclasses.replace(found, phase=case.log.phase)
+    found = next((finding for rule in _RULES if _may_speak(rule, case) and (finding := rule(case)) is not None), None)
+    if found is not None:
+        return dataclasses.replace(found, phase=case.log.phase)
+    looping = isinstance(case.get("loss"), (list, tuple)) and list(case.get("loss"))[:1] == [Failure.CRASH_LOOP]
+    found = None if looping else families.family(case) or rules_host.cuda_error(case)
+    if found is not None:
+        return dataclasses.replace(found, phase=case.log.phase)
     # A line that only warns is an answer where no start was lost.
     note = None if case.get("loss") else next(iter(rules_notes.notes(case)), None)
-    found = _loss(case) or rules_host.cuda_error(case) or rules_start.first_exception(case) or rules_unit.killed(case) or note or _unknown(case)
+    found = _loss(case) or rules_start.first_exception(case) or rules_unit.killed(case) or _hint(case) or note or _unknown(case)
     return dataclasses.replace(found, phase=case.log.phase)
 
 
@@ -76,6 +79,27 @@ def _loss(case: Case) -> Diagnosis | None:
     return Diagnosis(class_, cause, remedies.get(class_, ""), (error,) if error else tuple(case.lines[-3:]))
 
 
+# What a start says that goes on all the same: the answer only where no exception ended it.
+_SILENT = frozenset({rules_service.wrong_weights, rules_service.effective_setting, rules_service.on_the_cpu})
+
+
+def _may_speak(rule: t.Callable[[Case], Diagnosis | None], case: Case) -> bool:
+    return rule not in _SILENT or case.reading.fatal is None
+
+
+def _hint(case: Case) -> Diagnosis | None:
+    """What a line elsewhere in the log suggests, where nothing ended the start in words. It is no cause of a lost start."""
+    wide = case.widened()
+    found = next((finding for rule in (*rules_memory.RULES, *rules_start.RULES) if (finding := rule(wide)) is not None), None)
+    if found is None:
+        return None
+    if not case.get("loss"):
+        return dataclasses.replace(found, confidence="likely")
+    line = next(iter(found.evidence), "").strip()
+    silent = _unknown(case)
+    return dataclasses.replace(silent, cause=f"{silent.cause}. A hint, not a cause: '{line}' ({found.class_.value})", evidence=(*silent.evidence, line))
+
+
 def _unknown(case: Case) -> Diagnosis:
     loss = case.get("loss")
     if isinstance(loss, (list, tuple)) and len(loss) == 2 and loss[0] == Failure.TIMEOUT:
@@ -83,10 +107,12 @@ def _unknown(case: Case) -> Diagnosis:
         return Diagnosis(Failure.TIMEOUT, str(loss[1]), remedy, tuple(case.lines[-3:]), "raise", "likely")
     exit_words = str(case.get("unit.exit_words") or "")
     how = f" ({exit_words})" if exit_words else ""
+    errors = case.reading.errors
+    why = f"none of the {len(errors)} lines of its log that look like errors is known to end a start" if errors else "its log does not say why"
     return Diagnosis(
         Failure.UNKNOWN,
-        f"the start ended in the phase '{case.log.phase}'{how} and its log does not say why",
+        f"the start ended in the phase '{case.log.phase}'{how} and {why}",
         "",
-        tuple(case.lines[-5:]),
+        (*errors[-3:], *(line for line in case.lines[-5:] if line not in errors[-3:])),
         confidence="none",
     )

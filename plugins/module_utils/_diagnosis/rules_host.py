@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
 
 from .._engine.failures import Failure
@@ -38,7 +37,7 @@ def xid(case: Case) -> Diagnosis | None:
     """The driver reported an event of the card; the most serious one decides, and of those the first."""
     given = case.get("xids")
     events = [event for event in given if isinstance(event, dict)] if isinstance(given, list) else []
-    events += xid_events("\n".join([*case.lines, str(case.get("dmesg", "kernel_log") or "")]))
+    events += xid_events("\n".join([*case.kernel_lines, str(case.get("dmesg", "kernel_log") or "")]))
     known = [event for event in events if int(event.get("xid") or 0) in _MEANING]
     if not known:
         return None
@@ -52,13 +51,14 @@ def xid(case: Case) -> Diagnosis | None:
 def cuda_error(case: Case) -> Diagnosis | None:
     """CUDA failed, but not for lack of memory; the node's kernel log says why."""
     found = case.find(
-        r"CUDA error: (an illegal memory access was encountered|unspecified launch failure|uncorrectable ECC error encountered|misaligned address"
-        r"|device-side assert triggered|hardware stack error|the launch timed out and was terminated|unknown error)"
+        r"(?:CUDA|cuda|Triton Error \[CUDA\]|Cuda failure \d+)(?: driver"
+        r"| runtime)?(?: error)?: '?((?!out of memory)(?:an illegal memory access was encountered|unspecified launch failure"
+        r"|uncorrectable ECC error encountered|misaligned address"
+        r"|device-side assert triggered|hardware stack error|the launch timed out and was terminated|unknown error|[a-z][\w /-]+))"
     )
     if not found:
         return None
-    rank = re.search(r"\bTP(\d+)\b", found.string)
-    who = f"rank {rank[1]}: " if rank else ""
+    who = f"rank {case.rank}: " if case.rank else ""
     remedy = f"Look for Xid events in the node's kernel log (kpro.llm.gpu_info on the node). {_RESTART}"
     return Diagnosis(Failure.CUDA_ERROR, f"{who}the GPU reported '{found[1]}'", remedy, (found.string,), confidence="likely")
 

@@ -19,7 +19,11 @@ _FRACTION = "--mem-fraction-static"
 _LESS_STATE = "a smaller max_running_requests (8 for the 27B on 48 GB), mamba_ssm_dtype bfloat16, or fewer draft tokens"
 _LESS_WEIGHT = "quantised weights, or more GPUs (tp_size)"
 _LESS_GRAPH = "a smaller cuda_graph_max_bs"
-_OUT_OF_MEMORY = r"(?:OutOfMemoryError|CUDA out of memory)"
+# Allocator, runtime, driver and cuBLAS each have words of their own for it.
+_OUT_OF_MEMORY = (
+    r"(?:OutOfMemoryError|CUDA out of memory|(?:CUDA|cuda|HIP)(?: driver| runtime)? error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|CU(?:BLAS|SPARSE|DNN|SOLVER)_STATUS_ALLOC_FAILED|Failed to CUDA calloc|Cuda failure \d+ 'out of memory')"
+)
 _FREE_FIRST = "Free the GPUs of other processes, then start again"
 
 
@@ -89,7 +93,8 @@ def _holder_words(case: Case) -> str:
 def advice_already_met(case: Case) -> Diagnosis | None:
     """The message asks for more than a fraction that is exceeded already: the state pool is what does not fit."""
     found = case.find(r"Loaded weights leave no GPU memory.*?above (\d+(?:\.\d+)?)")
-    fraction = _fraction(case)
+    stated = case.find(r"under --mem-fraction-static=(\d+(?:\.\d+)?)")
+    fraction = float(stated[1]) if stated else _fraction(case)
     if not found:
         return None
     minimum = float(found[1])
@@ -158,7 +163,7 @@ def not_enough_memory(case: Case) -> Diagnosis | None:
     free, after = _logged_gib(case, r"Load weight begin.*?avail mem=([\d.]+)"), _logged_gib(case, r"Load weight end.*?avail mem=([\d.]+)")
     fraction = _fraction(case)
     total = case.number("gpu_total_gib")
-    evidence = tuple(text for text in (case.line(r"Max running requests is reset to"), line) if text)
+    evidence = tuple(text for text in (case.seen_line(r"Max running requests is reset to"), line) if text)
     if free and total and free < total - 2:
         words = f"only {gib(free)} of {gib(total)} were free before loading: another process holds GPU memory"
         return Diagnosis(Failure.GPU_OCCUPIED, words, _FREE_FIRST, evidence, confidence="likely")
@@ -181,7 +186,7 @@ def not_enough_memory(case: Case) -> Diagnosis | None:
 
 
 def _not_enough_unquantified(case: Case, evidence: tuple[str, ...]) -> Diagnosis:
-    implicit = case.find(r"Max running requests is reset to (\d+)")
+    implicit = case.seen(r"Max running requests is reset to (\d+)")
     words = f"; max_running_requests was set to {implicit[1]} without being asked for, and each reserves state" if implicit else ""
     return Diagnosis(
         Failure.HYBRID_STATE_POOL_TOO_LARGE if implicit else Failure.POOLS_TOO_LARGE,
@@ -196,7 +201,7 @@ def _not_enough_unquantified(case: Case, evidence: tuple[str, ...]) -> Diagnosis
 def _state_demand(case: Case) -> tuple[float, str] | None:
     """State copies and slots in GiB and in words (0.5.8 to 0.5.12: draft copies for each requested request, up front)."""
     per = case.number("model_facts.state_mib_per_slot", "state_mib_per_slot")
-    implicit = case.find(r"Max running requests is reset to (\d+)")
+    implicit = case.seen(r"Max running requests is reset to (\d+)")
     requests = float(implicit[1]) if implicit else case.option_number("max_running_requests")
     if not per or not requests:
         return None
@@ -207,7 +212,7 @@ def _state_demand(case: Case) -> tuple[float, str] | None:
 
 
 def _logged_gib(case: Case, pattern: str) -> float | None:
-    found = case.find(pattern)
+    found = case.seen(pattern)
     return float(found[1]) if found else None
 
 
@@ -215,7 +220,7 @@ def context_too_long(case: Case) -> Diagnosis | None:
     """One request of full length does not fit."""
     found = case.find(r"max seq len \((\d+)\)\D+([\d.]+) GiB KV cache is needed.*?\(([\d.]+) GiB\)")
     if not found:
-        return None
+        return _context_in_tokens(case)
     length, need, have = int(found[1]), float(found[2]), float(found[3])
     fits = int(length * have / need)
     return Diagnosis(
@@ -227,12 +232,32 @@ def context_too_long(case: Case) -> Diagnosis | None:
     )
 
 
-def slots_exhausted(case: Case) -> Diagnosis | None:
-    """Request slots ran out while serving: a limit, not memory."""
-    line = case.line(r"alloc_req_slots runs out of memory|Not enough space for mamba cache")
+def _context_in_tokens(case: Case) -> Diagnosis | None:
+    found = case.find(r"max seq len \((\d+)\) is larger than the maximum number of tokens.*?\((\d+)\)")
+    if not found:
+        return None
+    length, fits = int(found[1]), int(found[2])
+    cause = f"a context of {length} tokens does not fit: the KV cache holds {fits}"
+    return Diagnosis(
+        Failure.CONTEXT_TOO_LONG, cause, f"Set context_length to {fits // 1024 * 1024} or less, or kv_cache_dtype fp8_e4m3", (found.string,), "lower"
+    )
+
+
+def pool_exhausted(case: Case) -> Diagnosis | None:
+    """A batch found no tokens in the KV pool: the pool's memory, not the card's."""
+    line = case.line(r"(?:Prefill|Decode) out of memory")
     if not line:
         return None
-    running = case.find(r"#running-req: (\d+)")
+    remedy = "Set a smaller max_running_requests or context_length, or a smaller chunked_prefill_size"
+    return Diagnosis(Failure.SERVING_OOM, f"the KV pool had no tokens left for a batch: {line.strip()}", remedy, (line,), "lower")
+
+
+def slots_exhausted(case: Case) -> Diagnosis | None:
+    """Request slots ran out while serving: a limit, not memory."""
+    line = case.line(r"alloc_\w*slots runs out of memory|Not enough space for mamba cache")
+    if not line:
+        return None
+    running = case.seen(r"#running-req: (\d+)")
     words = f" at {running[1]} running requests" if running else ""
     return Diagnosis(
         Failure.REQUEST_SLOTS_EXHAUSTED,
@@ -247,10 +272,10 @@ def graph_capture(case: Case) -> Diagnosis | None:
     """Memory ran out while graphs were captured, after the pools had taken theirs."""
     if case.log.phase not in ("graphs",) and not case.find(r"[Cc]apture cuda graph failed"):
         return None
-    line = case.line(r"CUDA out of memory|[Cc]apture cuda graph failed")
-    if not line or "out of memory" not in line:
+    line = case.line(_OUT_OF_MEMORY)
+    if not line:
         return None
-    fraction, tried, had = _fraction(case), case.find(r"Tried to allocate ([\d.]+ [GM]iB)"), case.find(r"[Cc]apture cuda graph begin.*?avail mem=([\d.]+)")
+    fraction, tried, had = _fraction(case), case.find(r"Tried to allocate ([\d.]+ [GM]iB)"), case.seen(r"[Cc]apture cuda graph begin.*?avail mem=([\d.]+)")
     sums = f" (needed {tried[1]}{f', had {float(had[1]):.1f} GiB' if had else ''})" if tried else ""
     to = f" from {fraction:.2f} to {fraction - 0.04:.2f}" if fraction else ""
     return Diagnosis(
@@ -269,7 +294,7 @@ def _main_alive(case: Case) -> bool:
 def draft_load(case: Case) -> Diagnosis | None:
     """0.5.9 loads the draft head after the pools and graphs of the target, out of the slack."""
     line = case.line(_OUT_OF_MEMORY)
-    if not line or not case.find(r"[Cc]apture (?:\w+ )*(?:cuda|CUDA) graphs? end") or not case.find(r"eagle_worker|draft_worker|multi_layer_eagle"):
+    if not line or not case.seen(r"[Cc]apture (?:\w+ )*(?:cuda|CUDA) graphs? end") or not case.frame(r"eagle_worker|draft_worker|multi_layer_eagle"):
         return None
     return Diagnosis(
         Failure.DRAFT_LOAD_OOM,
@@ -283,9 +308,9 @@ def draft_load(case: Case) -> Diagnosis | None:
 def pool_allocation(case: Case) -> Diagnosis | None:
     """The pools were sized, and what the sizing does not charge (padding, tables, workspaces) did not fit into the slack."""
     line = case.line(_OUT_OF_MEMORY)
-    if not line or case.log.phase not in ("pools", "scheduler") or _main_alive(case) or case.find(r"create_weights|weight_loader|load_weights"):
+    if not line or case.log.phase not in ("pools", "scheduler") or _main_alive(case) or case.frame(r"create_weights|weight_loader|load_weights"):
         return None
-    workspace = case.find(r"workspace")
+    workspace = case.frame(r"workspace")
     what = "the attention backend's workspace was" if workspace else "the pools were"
     return Diagnosis(
         Failure.ATTENTION_WORKSPACE_OOM if workspace else Failure.POOL_ALLOCATION_OOM,
@@ -302,8 +327,7 @@ def load_or_serve_oom(case: Case) -> Diagnosis | None:
     line = case.line(_OUT_OF_MEMORY)
     if not line:
         return None
-    rank = re.search(r"\bTP(\d+)\b", line)
-    who = f"rank {rank[1]}: " if rank else ""
+    who = f"rank {case.rank}: " if case.rank else ""
     if case.log.phase in ("serving", "warmup"):
         remedy, direction = "Lower mem_fraction_static, use a smaller chunked_prefill_size or fewer image tokens", "lower"
         return Diagnosis(Failure.SERVING_OOM, f"{who}CUDA out of memory while serving: the slack was too small", remedy, (line,), direction)
@@ -329,6 +353,7 @@ RULES: tuple[t.Callable[[Case], Diagnosis | None], ...] = (
     not_enough_memory,
     context_too_long,
     slots_exhausted,
+    pool_exhausted,
     draft_load,
     graph_capture,
     pool_allocation,

@@ -27,7 +27,7 @@ def notes(case: Case) -> list[Diagnosis]:
 
 def implicit_limit(case: Case) -> Diagnosis | None:
     """Speculation sets a limit that nobody asked for."""
-    found = case.find(r"Max running requests is reset to (\d+) for speculative decoding")
+    found = case.seen(r"Max running requests is reset to (\d+) for speculative decoding")
     if not found:
         return None
     cause = f"the engine set max_running_requests to {found[1]} because speculation is on and none was given; on 0.5.8 to 0.5.13 that decides the memory"
@@ -36,7 +36,7 @@ def implicit_limit(case: Case) -> Diagnosis | None:
 
 def no_prefix_cache(case: Case) -> Diagnosis | None:
     """0.5.9 cannot have speculation and the prefix cache together, without extra_buffer."""
-    line = case.line(r"Disabling radix cache since")
+    line = case.seen_line(r"Disabling radix cache since")
     remedy = "Nothing, or set mamba_scheduler_strategy extra_buffer (mamba_radix_cache_strategy in newer engines), which costs slots of state"
     return (
         Diagnosis(Failure.PREFIX_CACHE_OFF, "the engine switched its prefix cache off: beginnings of chats are computed anew", remedy, (line,))
@@ -47,7 +47,7 @@ def no_prefix_cache(case: Case) -> Diagnosis | None:
 
 def occupied(case: Case) -> Diagnosis | None:
     """Less memory was free before loading than an idle card has: the start works, with smaller pools."""
-    found, total = case.find(r"Load weight begin.*?avail mem=([\d.]+)"), _card_gib(case)
+    found, total = case.seen(r"Load weight begin.*?avail mem=([\d.]+)"), _card_gib(case)
     if not found or not total or float(found[1]) >= total - _IDLE_GIB - _TOLERANCE_GIB:
         return None
     cause = f"{gib(float(found[1]))} of {gib(total)} were free before loading, an idle card has about {gib(total - _IDLE_GIB)}: somebody else holds GPU memory"
@@ -62,7 +62,7 @@ def _card_gib(case: Case) -> float | None:
 
 def token_cap(case: Case) -> Diagnosis | None:
     """The wanted cap on tokens is above what fits."""
-    found = case.find(r"max_total_tokens=(\d+) is larger than the profiled value (\d+)")
+    found = case.seen(r"max_total_tokens=(\d+) is larger than the profiled value (\d+)")
     if not found:
         return None
     cause = f"max_total_tokens asks for {int(found[1]):,} tokens and {int(found[2]):,} fit: the smaller number is used"
@@ -71,7 +71,7 @@ def token_cap(case: Case) -> Diagnosis | None:
 
 def capped_requests(case: Case) -> Diagnosis | None:
     """The state pool serves fewer requests than asked for."""
-    found = case.find(r"max_running_requests is capped to (\d+) by the mamba state cache")
+    found = case.seen(r"max_running_requests is capped to (\d+) by the mamba state cache")
     if not found:
         return None
     cause = f"the state pool serves {found[1]} requests at once, fewer than max_running_requests"
@@ -82,7 +82,7 @@ def capped_requests(case: Case) -> Diagnosis | None:
 
 def little_left(case: Case) -> Diagnosis | None:
     """The pools left too little for graphs and activations."""
-    found = case.find(r"Memory pool end\. avail mem=([\d.]+)")
+    found = case.seen(r"Memory pool end\. avail mem=([\d.]+)")
     if not found or float(found[1]) >= _LITTLE_GIB:
         return None
     cause = f"the pools left {float(found[1]):.2f} GiB for graphs and activations, which may run out under load"
@@ -91,7 +91,7 @@ def little_left(case: Case) -> Diagnosis | None:
 
 def loader_temporaries(case: Case) -> Diagnosis | None:
     """Before 0.5.19 the loader's memory counted as used: the pool stays tiny although memory is free."""
-    found = case.find(r"[Cc]apture (?:\w+ )*(?:cuda|CUDA) graphs? end.*?mem usage=(-[\d.]+)")
+    found = case.seen(r"[Cc]apture (?:\w+ )*(?:cuda|CUDA) graphs? end.*?mem usage=(-[\d.]+)")
     if not found:
         return None
     cause = f"memory became free while graphs were captured ({found[1]} GB): the loader's temporaries had been counted, so the KV pool is too small"
@@ -100,7 +100,7 @@ def loader_temporaries(case: Case) -> Diagnosis | None:
 
 def short_cache(case: Case) -> Diagnosis | None:
     """One request cannot use the whole context."""
-    found = case.find(r"max_total_num_tokens=(\d+).*?context_len=(\d+)")
+    found = case.seen(r"max_total_num_tokens=(\d+).*?context_len=(\d+)")
     if not found or int(found[1]) >= int(found[2]):
         return None
     cause = f"the cache holds {int(found[1]):,} tokens and the context is {int(found[2]):,}: longer prompts are refused"

@@ -47,7 +47,7 @@ def port_held(case: Case) -> Diagnosis | None:
 
 def on_the_cpu(case: Case) -> Diagnosis | None:
     """Ready, but without a GPU."""
-    line = case.line(r"starting with cpu backend|timed out looking for GPUs")
+    line = case.seen_line(r"starting with cpu backend|timed out looking for GPUs")
     if not line or case.number("vram_by_service_mib") not in (0, None):
         return None
     return Diagnosis(
@@ -60,11 +60,11 @@ def on_the_cpu(case: Case) -> Diagnosis | None:
 
 def wrong_weights(case: Case) -> Diagnosis | None:
     """Parameters were dropped while loading, so the text is none."""
-    line = case.line(r"not found in params_dict")
+    line = case.seen_line(r"not found in params_dict|Some weights are not initialized from checkpoints?")
     if not line:
         return None
     named = sum("not found in params_dict" in text for text in case.lines)
-    more = case.find(r"\((\d+) more of this kind\)")
+    more = case.seen(r"\((\d+) more of this kind\)")
     count = named + (int(more[1]) if more else 0)
     said = case.get("generate.text")
     return Diagnosis(
@@ -109,7 +109,7 @@ def tool_parser(case: Case) -> Diagnosis | None:
 
 def effective_setting(case: Case) -> Diagnosis | None:
     """The engine chose a method by itself."""
-    found, wanted = case.find(r"Detected speculative method: (\w+)"), case.get("wanted")
+    found, wanted = case.seen(r"Detected speculative method: (\w+)"), case.get("wanted")
     if not found or wanted is None or str(wanted) == found[1]:
         return None
     path = case.get("path")

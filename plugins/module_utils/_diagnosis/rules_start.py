@@ -34,8 +34,8 @@ _GATE = (
 
 def gate_refused(case: Case) -> Diagnosis | None:
     """Our own gate said no before the engine was started."""
-    found = case.find(r"^gate: (?!ok)(.*)")
-    if not found:
+    found = case.seen(r"^gate: (?!ok)(.*)")
+    if not found or case.log.phase != "gate":
         return None
     for words, class_, remedy in _GATE:
         if re.search(words, found[1]):
@@ -65,7 +65,7 @@ def bad_option(case: Case) -> Diagnosis | None:
 
 def port_taken(case: Case) -> Diagnosis | None:
     """Another process has the port; the engine prints its ready line anyway."""
-    line = case.line(r"address already in use")
+    line = case.line(r"(?i)address (?:is )?already in use|errno:? 98\b|EADDRINUSE")
     if not line:
         return None
     return Diagnosis(
@@ -107,7 +107,7 @@ def model_path_missing(case: Case) -> Diagnosis | None:
 
 def model_type_unknown(case: Case) -> Diagnosis | None:
     """The library is older than the model's architecture."""
-    found = case.find(r"model type `([^`]+)` but Transformers does not recognize")
+    found = case.find(r"model type [`'\"]([^`'\"]+)[`'\"] but Transformers does not recogni[sz]e") or _unknown_key(case)
     if not found:
         return None
     version = case.get("transformers", "versions.transformers")
@@ -117,6 +117,16 @@ def model_type_unknown(case: Case) -> Diagnosis | None:
         "Use a lane with a newer engine (sglang_runtime__lane); the model itself is not at fault",
         (found.string,),
     )
+
+
+def _unknown_key(case: Case) -> re.Match[str] | None:
+    """The library's table of model types lacks the key."""
+    found = case.find(r"^KeyError: '(\w+)'$")
+    if not found:
+        return None
+    # Without its frames only a name like a model's, looked up before anything was loaded, tells a table of models.
+    bare = not case.reading.frames and case.log.phase in ("gate", "launch", "options") and re.fullmatch(r"[a-z]+\d[a-z0-9_]*", found[1])
+    return found if bare or found[1] == case.get("config_model_type") or case.frame(r"CONFIG_MAPPING|configuration_auto|AutoConfig") else None
 
 
 def known_bug(case: Case) -> Diagnosis | None:
@@ -137,13 +147,15 @@ def known_bug(case: Case) -> Diagnosis | None:
 
 def dtype_mismatch(case: Case) -> Diagnosis | None:
     """State and model disagree about their number format."""
-    found = case.find(r"mismatched types: (\w+) and (\w+)(?: in (\w+))?")
+    found = case.find(r"mismatched types: (\w+) and (\w+)(?: in (\w+))?") or case.find(
+        r"(?:same|have the) dtype,? but got:? \(?([\w.:]+) (?:!=|and) ([\w.:]+)()"
+    )
     if not found:
         return None
     where = f" in {found[3]}" if found[3] else ""
     return Diagnosis(
         Failure.DTYPE_MISMATCH_STATE,
-        f"the state is {found[1]} and the model {found[2]}{where}; everything after that line is an echo of it",
+        f"two number formats meet, {found[1]} and {found[2]}{where}; everything after that line is an echo of it",
         "Set dtype (and mamba_ssm_dtype) so that both agree: --dtype bfloat16",
         (found.string,),
     )
@@ -151,7 +163,10 @@ def dtype_mismatch(case: Case) -> Diagnosis | None:
 
 def toolkit_missing(case: Case) -> Diagnosis | None:
     """Kernels are compiled at start, but the CUDA compiler is missing."""
-    line = case.line(r"[Cc]ould not find nvcc|nvcc: (?:command )?not found")
+    line = case.line(
+        r"(?i)could not find nvcc|nvcc: (?:command )?not found|CUDA_HOME\b.*\bnot set|cannot find cuda_home|No such file or directory: '[^']*nvcc'"
+        r"|nvcc not found|(?:could not|cannot|can't|unable to) (?:find|locate).*\b(?:nvcc|CUDA toolkit)\b"
+    )
     if not line:
         return None
     cuda = case.get("torch_version_cuda", "versions.cuda")
@@ -192,7 +207,9 @@ def toolkit_mismatch(case: Case) -> Diagnosis | None:
 
 def build_killed(case: Case) -> Diagnosis | None:
     """A compiler was killed for memory: too many at once."""
-    line = case.line(r"died due to signal 9|(?:cc1plus|cicc|nvcc).*[Kk]illed")
+    line = case.line(
+        r"died due to signal 9|(?:cc1plus|cicc|nvcc|ptxas|cc1|ld|lld|collect2).*[Kk]illed|[Kk]illed(?: signal)?.*(?:cc1plus|cicc|ptxas|cc1|collect2)"
+    )
     if not line:
         return None
     kills, limit, cores = case.number("cgroup.events.oom_kill"), case.number("cgroup.memory_max"), case.number("cores", "max_jobs_env")
@@ -228,7 +245,11 @@ def build_failed(case: Case) -> Diagnosis | None:
 
 def driver_too_old(case: Case) -> Diagnosis | None:
     """torch was built for a newer CUDA than the driver knows."""
-    line = case.line(r"NVIDIA driver on your system is too old")
+    line = case.line(
+        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient for CUDA runtime version"
+        r"|system has unsupported display driver / cuda driver"
+        r"|cudaErrorInsufficientDriver|forward compatibility was attempted on non supported HW|provided PTX was compiled with an unsupported toolchain"
+    )
     if not line:
         return None
     cuda, driver = str(case.get("torch_version_cuda", "versions.cuda") or ""), str(case.get("driver", "driver_version") or "")
@@ -259,7 +280,7 @@ def no_peer_access(case: Case) -> Diagnosis | None:
 
 def allocator_conflict(case: Case) -> Diagnosis | None:
     """An allocator setting that shared GPU memory does not support."""
-    line = case.line(r"cudaIpcGetMemHandle|cudaIpcOpenMemHandle")
+    line = case.line(r"cudaIpcGetMemHandle|cudaIpcOpenMemHandle|CUDA error: invalid argument|pidfd_getfd|expandable_segments")
     setting = str(case.get("env.PYTORCH_CUDA_ALLOC_CONF", "environment.PYTORCH_CUDA_ALLOC_CONF") or "")
     if not line or "expandable_segments:True" not in setting:
         return None
@@ -317,7 +338,7 @@ def rank_waits(case: Case) -> Diagnosis | None:
 
 def killed_child(case: Case) -> Diagnosis | None:
     """A child process of the engine was killed from outside."""
-    found = case.find(r"Subprocess (\S+) \(pid=(\d+)\) crashed with exit code (-?\d+)")
+    found = case.seen(r"Subprocess (\S+) \(pid=(\d+)\) crashed with exit code (-?\d+)")
     if not found or case.first_error:
         return None
     signal = f"signal {-int(found[3])}" if found[3].startswith("-") else f"exit code {found[3]}"

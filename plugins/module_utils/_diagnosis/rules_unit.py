@@ -54,7 +54,7 @@ def start_timeout(case: Case) -> Diagnosis | None:
     seconds = _seconds(limit)
     bytes_, speed = case.number("model_bytes"), case.number("disk_mb_s")
     need = bytes_ / speed / 1e6 if bytes_ and speed else None
-    shards = case.find(r"shards:?\s*(\d+) ?%")
+    shards = case.seen(r"shards:?\s*(\d+) ?%")
     came = f" at {shards[1]} % of the weights" if shards else f" in the phase '{case.log.phase}'"
     sums = f". {bytes_ / 1e9:.0f} GB at {speed:.0f} MB/s need about {need:.0f} s" if need and bytes_ and speed else ""
     wanted = int((need or 300) * 3 / 100 + 1) * 100
@@ -85,16 +85,16 @@ def ram_kill(case: Case) -> Diagnosis | None:
         Failure.RAM_KILL,
         f"a process of the service was killed because main memory ran out in the phase '{case.log.phase}'{counted}",
         "Raise gpu_container__memory_mib, or set weight_loader_drop_cache_after_load",
-        (case.line(r"oom-kill|OOM killer|crashed with exit code -9") or "Result=oom-kill",),
+        (case.seen_line(r"oom-kill|OOM killer|crashed with exit code -9") or "Result=oom-kill",),
         "raise",
     )
 
 
 def normal_stop(case: Case) -> Diagnosis | None:
     """A requested stop; some versions then kill themselves with SIGKILL."""
-    if not case.get("stop_requested") and not case.find(r"^Stopping |Stopped .*\.service"):
+    if not case.get("stop_requested") and not case.seen(r"^Stopping |Stopped .*\.service"):
         return None
-    line = case.line(r"SIGTERM received|Gracefully exiting|Finished server process")
+    line = case.seen_line(r"SIGTERM received|Gracefully exiting|Finished server process")
     if not line:
         return None
     status = case.get("exit.status", "unit.ExecMainStatus", "unit.exec_status")
@@ -109,7 +109,7 @@ def normal_stop(case: Case) -> Diagnosis | None:
 
 def stopped(case: Case) -> Diagnosis | None:
     """Somebody stopped the unit while it started; the engine says nothing then."""
-    line = case.line(r"^Stopping ") or _ended_by_request(case)
+    line = case.seen_line(r"^Stopping ") or _ended_by_request(case)
     if not line or case.first_error:
         return None
     return Diagnosis(
@@ -123,7 +123,7 @@ def stopped(case: Case) -> Diagnosis | None:
 def killed(case: Case) -> Diagnosis | None:
     """The main process was ended by a signal and says nothing about it; a crash of its own leaves its words (asked last, after all rules)."""
     how = re.fullmatch(r"ended by (signal (?:9|15))\b.*", str(case.get("unit.exit_words") or ""))
-    if not how or case.find(r"(?i)sigquit|kill_process_tree|SIGTERM received|^Stopping "):
+    if not how or case.seen(r"(?i)sigquit|kill_process_tree|SIGTERM received|^Stopping "):
         return None
     when = "while it served" if case.log.phase == "serving" else f"in the phase '{case.log.phase}'"
     return Diagnosis(

@@ -101,6 +101,30 @@ class Failure(enum.StrEnum):
     WEIGHTS_TRUNCATED = "weights_truncated"
     WRONG_INDEX = "wrong_index"
 
+    # Families: the exception's type, words or place say what it is about, and no rule knows more.
+    ADAPTER_FAILED = "adapter_failed"
+    CACHE_FAILED = "cache_failed"
+    COLLECTIVE_TIMEOUT = "collective_timeout"
+    DISAGGREGATION_FAILED = "disaggregation_failed"
+    DISK_FULL = "disk_full"
+    ENGINE_WATCHDOG = "engine_watchdog"
+    HOST_MEMORY = "host_memory"
+    KERNEL_FAILED = "kernel_failed"
+    KERNEL_RESOURCE_LIMIT = "kernel_resource_limit"
+    KERNEL_UNSUPPORTED = "kernel_unsupported"
+    MODEL_CODE_FAILED = "model_code_failed"
+    MODEL_FILES_WRONG = "model_files_wrong"
+    MULTIMODAL_FAILED = "multimodal_failed"
+    NATIVE_ABORT = "native_abort"
+    NATIVE_LIBRARY = "native_library"
+    NO_GPU_VISIBLE = "no_gpu_visible"
+    PACKAGE_MISSING = "package_missing"
+    PERMISSION_DENIED = "permission_denied"
+    RANK_SETUP_FAILED = "rank_setup_failed"
+    SHM_FULL = "shm_full"
+    SPECULATION_FAILED = "speculation_failed"
+    WEIGHT_FORMAT_UNSUPPORTED = "weight_format_unsupported"
+
     @classmethod
     def of(cls, name: str) -> Failure:
         """Return the failure of that name; ``unknown`` for a name that nobody gave."""
