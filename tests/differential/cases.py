@@ -203,7 +203,7 @@ def _graphs(dice: random.Random, model: Model, version: str) -> dict[str, t.Any]
     if new and dice.random() < 0.15:
         args[dice.choice(("disable_prefill_cuda_graph", "disable_decode_cuda_graph"))] = True
     if model.multimodal and dice.random() < 0.15:
-        args["language_model_only" if new else "language_only"] = True
+        args["language_model_only" if release_of(version) >= (0, 5, 18) else "language_only"] = True
     if new and model.multimodal and dice.random() < 0.2:
         args["mm_feature_transport"] = dice.choice(("cpu", "cuda_ipc"))
     if version.startswith("0.5.10") and dice.random() < 0.15:

@@ -11,15 +11,18 @@ import typing as t
 
 import pytest
 import stubs
-from cases import Answer, Case
+from cases import Answer, Case, random_case
 from compare import compare
+from engine_fraction import FractionEngine
 from planner import answer
-from wheels import PINNED, fetch_pinned
+from wheels import BETWEEN, PINNED, fetch_pinned
 
 from ansible_collections.kpro.llm.plugins.module_utils._engine.option_names import BY_VERSION
+from ansible_collections.kpro.llm.plugins.module_utils._engine.versions import release_of
 from ansible_collections.kpro.llm.plugins.module_utils._vram.model import model_of
 
 STARTS = 4000
+FRACTIONS = 1000
 
 
 @pytest.mark.parametrize("version", sorted(PINNED))
@@ -27,6 +30,19 @@ def test_slots_requests_and_tokens_are_those_of_the_engine(version: str) -> None
     result = compare(fetch_pinned(version), STARTS)
     print(result.sentence(version))
     assert result.booting == STARTS and not result.differences, result.sentence(version)
+
+
+@pytest.mark.parametrize("version", sorted(BETWEEN))
+def test_the_automatic_fraction_is_that_of_the_engine(version: str) -> None:
+    engine, dice = FractionEngine(fetch_pinned(version)), random.Random(version)
+    compared = 0
+    while compared < FRACTIONS:
+        case = random_case(dice, version)
+        case.args.pop("mem_fraction_static", None)
+        plan = answer(case, version)
+        if plan.stage != "options":
+            assert engine.answer(case) == (plan.fraction, plan.chunk, plan.graph_batch), (case.model.architecture, case.args, case.card_mib)
+            compared += 1
 
 
 @pytest.mark.parametrize("version", sorted(PINNED))
@@ -41,7 +57,7 @@ def test_a_changed_rule_would_be_noticed(version: str) -> None:
 
 @pytest.mark.parametrize("version", sorted(PINNED))
 def test_the_longest_context_is_the_one_that_the_engine_derives(version: str) -> None:
-    path = "utils/hf_transformers/common.py" if version == "0.5.23" else "utils/hf_transformers_utils.py"
+    path = "utils/hf_transformers/common.py" if release_of(version) >= (0, 5, 19) else "utils/hf_transformers_utils.py"
     names = stubs.define(stubs.namespace(), fetch_pinned(version).nodes(path, ["CONTEXT_LENGTH_KEYS", "get_context_length"]))
     dice = random.Random(version)
     for _number in range(500):

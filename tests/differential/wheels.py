@@ -25,6 +25,17 @@ PINNED: dict[str, str] = {
     "0.5.22": "3505e3744366201296f94d244b3e7d3b0bb91b69726dc15e994070adb338ea2f",
     "0.5.23": "8d257a319395b322bb1be327d05e5528859358153c8563b04c0a4a3c8af164b6",
 }
+# Those in between: their automatic fraction is run, and their sizing was read.
+BETWEEN: dict[str, str] = {
+    "0.5.11": "0cdf73e8d463df53010c33017c7baa68ce5f2d0bf7d015923d6b37b809ca7c50",
+    "0.5.12": "d3fc7ecb61ad3e533ebe1ae9b4109fbb62ecbf2d17453b62770c8a7ec49d539a",
+    "0.5.13": "2c32b23dade35e3e5038ed200580a692ab378e1c232ad690d893c6cfce95c1e8",
+    "0.5.14": "4573aac774045ba926bab2f7efaaad7b120e4f84695ccf27c59d276f856deca8",
+    "0.5.15": "b737df527bbba96fe098a02d182e98f72a1b3564d7fc754629041129a5d8edc1",
+    "0.5.16": "b8ed16e72c7d6a643e31ba52e3ff106439e9dbb78543950e4c810158b826ea8e",
+    "0.5.17": "fb4cba478a5dca5ee146550b39f33add1c4e475d21ee11810b86ed1c58068093",
+    "0.5.18": "fba7bb31a5de4c014945cbc50e9357c9253cc965a423736c324b2aaccd2270dc",
+}
 _PLATFORMS = ("manylinux_2_34_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64")
 
 
@@ -111,4 +122,4 @@ def _download(version: str, folder: Path) -> None:
 
 def fetch_pinned(version: str) -> Wheel:
     """Return a pinned version's wheel, checked by its hash."""
-    return fetch(version, PINNED[version])
+    return fetch(version, {**PINNED, **BETWEEN}[version])

@@ -167,12 +167,11 @@ _V15 = dataclasses.replace(
     first="0.5.15",
     idle_graphs_reserved=False,
     prefill_graphs="all",
-    prefill_graph_context_cap=False,
     breakable_graphs=True,
     no_graphs_for=frozenset({"dp", "latent"}),
 )
 _V16 = dataclasses.replace(_V15, first="0.5.16", graphs_with_images=_QWEN_WITH_IMAGES, window_checked=True)
-_V17 = dataclasses.replace(_V16, first="0.5.17", padding=1, no_graphs_for=frozenset({"latent", "nemotron"}))
+_V17 = dataclasses.replace(_V16, first="0.5.17", padding=1, prefill_graph_context_cap=False, no_graphs_for=frozenset({"latent", "nemotron"}))
 _V18 = dataclasses.replace(
     _V17,
     first="0.5.18",

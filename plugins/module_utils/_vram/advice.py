@@ -109,7 +109,12 @@ def variations(outcome: Outcome) -> list[Advice]:
     if outcome.shape.state_bytes and resolved.ssm_dtype == "float32":
         found.append(("mamba_ssm_dtype", "float32", "bfloat16", {}))
     if resolved.limit is not None:
-        found.append(("max_running_requests", resolved.limit, resolved.limit * 2, {}))
+        # Slots that were counted for the requests follow them.
+        slots = {"max_mamba_cache_size": resolved.slots * 2} if resolved.slots is not None and outcome.shape.state_bytes else {}
+        found.append(("max_running_requests", resolved.limit, resolved.limit * 2, slots))
+    highest = _highest_fraction(outcome)
+    if highest:
+        found.append(("mem_fraction_static", round(resolved.fraction, 3), highest, {}))
     if resolved.context < outcome.inputs.model.max_position:
         found.append(("context_length", resolved.context, outcome.inputs.model.max_position, {}))
     if resolved.radix:
@@ -120,6 +125,19 @@ def variations(outcome: Outcome) -> list[Advice]:
         if other is not None:
             items.append(_item(name, before, after, other, "", {key: value for key, value in also.items() if value is not None}))
     return items
+
+
+def _highest_fraction(outcome: Outcome) -> float:
+    """The highest fraction that leaves what is needed after the pools; 0 if it is the present one."""
+    fractions = Fractions(outcome)
+
+    def is_safe(step: int) -> bool:
+        other = fractions.at(step)
+        return other is not None and other.boots and other.low_point_gib >= other.needed_gib
+
+    present = int(outcome.resolved.fraction * 1000)
+    best = largest_where(present, int(HIGHEST_FRACTION * 1000), is_safe)
+    return best / 1000 if best > present else 0.0
 
 
 _WITHOUT_SPECULATION: dict[str, t.Any] = {

@@ -164,7 +164,7 @@ def breakdown(outcome: Outcome) -> list[Row]:
             rows.append(Row("speculative copies", sizing.copies_gib, why))
         rows.append(Row("state slots", sizing.state_gib, f"{sizing.slots} slots of {outcome.shape.state_bytes / 2**20:.2f} MiB"))
     token = outcome.shape.token_bytes + (outcome.shape.draft_token_bytes if inputs.rules.draft_counted else 0)
-    rows.append(Row("cache", sizing.kv_rest_gib, f"{sizing.tokens:,} tokens of {token:,} bytes"))
+    rows.append(Row("cache", sizing.kv_rest_gib, f"{sizing.tokens:,} tokens of {token:,} bytes" if sizing.tokens > 0 else f"not one token of {token:,} bytes"))
     rows.append(Row("pool end", outcome.pool_end_gib, 'free after the pools; the engine prints it as "Memory pool end. avail mem"'))
     rows.append(Row("lowest point", outcome.low_point_gib, "free after the draft's share, before graphs and activations"))
     return rows

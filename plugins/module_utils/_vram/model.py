@@ -152,6 +152,10 @@ class Model:
     draft_quantized: str = QUANTIZED
     ssm_dtype: str = "float32"
 
+    def __hash__(self) -> int:
+        # Weights are looked up by it hundreds of times in one search.
+        return hash((self.architecture, self.layers, self.hidden, self.vocab, self.scheme.method))
+
     @property
     def quantization(self) -> str:
         """The engine's name of the quantisation; empty without one."""
@@ -237,17 +241,14 @@ def model_of(config: Config, where: str = "config.json") -> Model:
     if not isinstance(config, t.Mapping) or not config:
         raise KproError(where, "it holds no model configuration", "Give the parsed config.json of the model")
     architecture, family = _architecture(config, where)
-    outer = _Fields({**dict(family.defaults), **config}, where)
-    text = outer.section("text_config")
-    fields = _Fields({**dict(family.defaults), **text}, f"{where} (text_config)") if text else outer
+    outer, fields = _places(config, family, where)
     _check_known_parts(fields, family, architecture)
     layers = _layer_count(fields)
     attention, linear = _attention_fields(fields, family, architecture, layers), _linear(fields, family, architecture, layers)
     kept_layers = _kept_layers(fields, family, architecture, layers, linear)
     window = _window(fields, family, attention, layers)
     sparse = _experts(fields, family, architecture, layers)
-    scheme = _scheme(outer, fields, where)
-    if not kept_layers and window is None:
+    if not kept_layers:
         raise KproError(fields.where, "none of its layers keeps tokens, which is not modelled", field="layer_types")
     return Model(
         architecture=architecture,
@@ -261,7 +262,7 @@ def model_of(config: Config, where: str = "config.json") -> Model:
         weight_bytes=_weight_bytes(config, fields.config, where),
         attention_bias=_bias(fields, family, architecture) or family.qkv_bias,
         output_bias=_bias(fields, family, architecture) and family.output_bias,
-        output_gate=fields.flag("attn_output_gate", linear is not None and linear.kind == GDN) if linear else False,
+        output_gate=fields.flag("attn_output_gate", linear.kind == GDN) if linear else False,
         intermediate=_intermediate(fields, family, sparse, architecture),
         gated=family.gated,
         linear=linear,
@@ -270,9 +271,16 @@ def model_of(config: Config, where: str = "config.json") -> Model:
         **_images(outer, fields, family),
         by_headers=_by_headers(fields, family, architecture),
         mtp_layers=_draft_layers(fields),
-        **scheme,
+        **_scheme(outer, fields, where),
         ssm_dtype=_ssm_dtype(fields.config, where) if linear else "",
     )
+
+
+def _places(config: Config, family: Family, where: str) -> tuple[_Fields, _Fields]:
+    """The config as a whole, and its part on the language model, which is the same where there is no such part."""
+    outer = _Fields({**dict(family.defaults), **config}, where)
+    text = outer.section("text_config")
+    return outer, _Fields({**dict(family.defaults), **text}, f"{where} (text_config)") if text else outer
 
 
 # Fields of parts that a row has to know; a config that has them without is of another make.

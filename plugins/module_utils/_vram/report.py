@@ -112,7 +112,7 @@ def _facts(plan: Values) -> str:
     facts = [
         (f"{max(plan['max_total_num_tokens'], 0):,}", f"tokens in the cache, {contexts(plan)}"),
         (plan["max_running_requests"], "requests at once"),
-        *[(f"{args[name]:,}" if name == "context_length" else args[name], words) for name, words in _HEADLINE if name in args],
+        *[(f"{args[name]:,}" if name == "context_length" else args[name], words) for name, words in _HEADLINE if name in args and starts(plan)],
         (f"{plan['weights_gib']:.2f} GiB", "weights on each GPU"),
         (f"{plan['low_point_gib']:.2f} GiB", "free at the lowest point"),
     ]

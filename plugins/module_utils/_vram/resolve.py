@@ -234,7 +234,7 @@ def _prefill_graphs(options: Options, model: Model, rules: Rules) -> bool:
     off = options.disable_piecewise_cuda_graph or options.enable_dp_attention or options.enable_torch_compile
     off = off or options.enable_hierarchical_cache or options.enable_deterministic_inference or model.multimodal
     off = off or options.attn_cp_size > 1 or model.architecture == "Qwen3NextForCausalLM"
-    off = off or (rules.graph_option == "cuda_graph_max_bs_decode" and options.disable_cuda_graph)
+    off = off or (rules.graph_option == "cuda_graph_max_bs_decode" and (options.disable_cuda_graph or options.disable_prefill_cuda_graph))
     return not (off or (rules.prefill_graphs == "dense" and options.speculative_algorithm))
 
 

@@ -96,6 +96,14 @@ def test_the_page_says_what_to_do_and_the_same_numbers_everywhere() -> None:
     assert "Start with" not in report(FAILED) and "start with:" not in "\n".join(table(FAILED))
 
 
+def test_alternatives_vary_the_fraction_and_slots_with_the_requests() -> None:
+    args = {"tp_size": 2, "mem_fraction_static": 0.85, "context_length": 65536, "max_running_requests": 8, "max_mamba_cache_size": 40}
+    labels = [item["label"] for item in plan(inputs("0.5.23", **args))["alternatives"]]
+    assert "max_running_requests 8 -> 16, max_mamba_cache_size 80" in labels
+    higher = next(label for label in labels if label.startswith("mem_fraction_static 0.85 -> 0.9"))
+    assert float(higher.split()[-1]) > 0.94
+
+
 def test_a_bar_that_overflows_shows_where_the_card_ends() -> None:
     result = plan(inputs("0.5.23", gpu="rtx4090", count=1, tp_size=1, mem_fraction_static=0.9))
     assert sum(part["gib"] for part in result["gpus"][0]["parts"]) > result["gpus"][0]["total_gib"]
