@@ -16,6 +16,7 @@ from ..module_utils._pve.giving import count_of
 
 HostVars = t.Mapping[str, t.Mapping[str, t.Any]]
 ALL = "all"  # the role's default
+SSH_PORT = 22
 
 
 def requests_on(hosts: t.Iterable[str], hostvars: HostVars, node: str, in_run: t.Container[str] | None = None) -> list[dict[str, t.Any]]:
@@ -69,8 +70,10 @@ def _names(wanted: t.Any) -> t.Sequence[t.Any]:
     return wanted if isinstance(wanted, (list, tuple)) else str(wanted).replace(",", " ").split()
 
 
-def _place(hostvars: HostVars, node: str) -> str:
-    return str(_value(hostvars[node], "ansible_host", node)) if node and node in hostvars else node
+def _place(hostvars: HostVars, node: str) -> tuple[str, str]:
+    """Return address and port: several nodes may lie behind one address (a jump host that forwards ports)."""
+    values = hostvars[node] if node and node in hostvars else {}
+    return str(_value(values, "ansible_host", node)), str(_value(values, "ansible_port", None) or SSH_PORT)
 
 
 def _value(values: t.Mapping[str, t.Any], name: str, default: t.Any) -> t.Any:

@@ -92,15 +92,39 @@ def binding_findings(gpus: t.Iterable[PciGpu]) -> list[Finding]:
     return found
 
 
-def unstarted_findings(cards: t.Iterable[PciGpu], gpus: t.Iterable[Gpu], loaded: DriverVersion | None, messages: str | None) -> list[Finding]:
+def unseen_node_findings(known: t.Iterable[Gpu], gpus: t.Iterable[Gpu], nodes: t.Iterable[DeviceNode], messages: str | None) -> list[Finding]:
+    """Return the cards that the kernel's driver has and NVML does not list because their device node is missing, as after a card was added.
+
+    A card of which the kernel says more is left to :func:`unstarted_findings`.
+
+    :param known: GPUs in /proc/driver/nvidia/gpus.
+    :param gpus: those that NVML lists.
+    """
+    listed = {bus_id(gpu.bus_id) for gpu in gpus if gpu.uuid and gpu.bus_id}
+    there = {node.path for node in nodes}
+    refused = {slot_of(address) for address, _words in _refusals(messages or "")}
+    found = []
+    for gpu in known:
+        path = f"/dev/nvidia{gpu.minor}"
+        if gpu.bus_id and gpu.minor is not None and bus_id(gpu.bus_id) not in listed and path not in there and slot_of(gpu.bus_id) not in refused:
+            reason = f"the driver has it, and its device node {path} is missing, so that no program sees it"
+            found.append(Finding("gpu_without_node", "warning", f"GPU {gpu.bus_id}", reason, "The phase node makes it"))
+    return found
+
+
+def unstarted_findings(
+    cards: t.Iterable[PciGpu], gpus: t.Iterable[Gpu], loaded: DriverVersion | None, messages: str | None, without_node: t.Collection[str] = ()
+) -> list[Finding]:
     """Return the cards on the bus that the loaded driver does not work with, with the kernel's words.
 
     :param gpus: those that the driver lists.
     :param messages: the kernel's about NVIDIA, None where its log is not visible.
+    :param without_node: cards, as ``GPU BUS_ID``, that NVML could not look at (:func:`unseen_node_findings`).
     """
     if loaded is None:
         return []
     listed = {bus_id(gpu.bus_id) for gpu in gpus if gpu.uuid and gpu.bus_id}
+    listed |= {bus_id(name.removeprefix("GPU ")) for name in without_node}
     found = []
     for card in cards:
         if card.driver not in (None, "nvidia") or card.vms or bus_id(card.bus_id) in listed:

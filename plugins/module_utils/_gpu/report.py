@@ -18,6 +18,7 @@ from .findings import (
     leftover_findings,
     node_findings,
     nvml_findings,
+    unseen_node_findings,
     unstarted_findings,
     version_findings,
     xid_events,
@@ -112,11 +113,13 @@ def _gpus(seen: Seen) -> tuple[str, tuple[Gpu, ...]]:
 def _findings(seen: Seen, gpus: t.Sequence[Gpu]) -> list[Finding]:
     versions = seen.versions
     disk = versions.on_disk.version if versions.on_disk else None
+    without_node = unseen_node_findings(seen.known, gpus, seen.nodes, seen.messages) if _tells_all(seen) else []
     return [
         *nvml_findings(seen.report, versions.loaded, 0 if seen.in_container else len(seen.known)),
         *version_findings(versions, seen.place),
         *binding_findings(seen.pci),
-        *(unstarted_findings(seen.pci, gpus, versions.loaded, seen.messages) if _tells_all(seen) else []),
+        *without_node,
+        *(unstarted_findings(seen.pci, gpus, versions.loaded, seen.messages, [each.what for each in without_node]) if _tells_all(seen) else []),
         *blocker_findings(seen.settings, seen.pci),
         *kernel_findings(seen.kernels, seen.host.kernel, seen.dkms, disk),
         *leftover_findings(seen.dkms, {version for version in (disk, versions.loaded.version if versions.loaded else None) if version}),

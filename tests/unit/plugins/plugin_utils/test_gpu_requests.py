@@ -83,3 +83,15 @@ def test_what_the_containers_of_a_node_ask_for() -> None:
 )
 def test_what_they_need_together(wishes: list[tuple[t.Any, bool]], needed: t.Any) -> None:
     assert needed_on([{"gpus": gpus, "share_gpus": share} for gpus, share in wishes]) == needed
+
+
+def test_nodes_behind_one_address_are_told_apart_by_their_ports() -> None:
+    hosts: dict[str, t.Mapping[str, t.Any]] = {
+        "kpro5": {"ansible_host": "jump", "ansible_port": 2205},
+        "kpro6": {"ansible_host": "jump", "ansible_port": 2206},
+        "again": {"ansible_host": "jump", "ansible_port": "2205"},
+        "one": container(129, "kpro5", gpus=1),
+        "two": container(130, "kpro6", gpus=1),
+        "three": container(131, "again", gpus=1),
+    }
+    assert [row["name"] for row in requests_on(["one", "two", "three"], hosts, "kpro5")] == ["one", "three"]

@@ -154,6 +154,17 @@ REFUSED = """\
 """
 
 
+def test_a_card_without_its_device_node_waits_for_the_node_phase_and_is_not_called_broken() -> None:
+    added, broken = Gpu(None, "RTX", "0000:51:00.0", 3), Gpu(None, "RTX", "0000:61:00.0", 1)
+    here = [DeviceNode("/dev/nvidia0", "character", 195, 0, "0666", 0, 0, "ok")]
+    (found,) = findings.unseen_node_findings([GPU, added, broken], [GPU], here, REFUSED)
+    assert (found.kind, found.level, found.what) == ("gpu_without_node", "warning", "GPU 0000:51:00.0") and "/dev/nvidia3 is missing" in found.reason
+    cards = [PciGpu("0000:51:00.0", "0x2230", "nvidia"), PciGpu("0000:61:00.0", "0x2230", None)]
+    (other,) = findings.unstarted_findings(cards, [GPU], DriverVersion("580.173.02", "open"), REFUSED, [found.what])
+    assert other.what == "GPU 0000:61:00.0"
+    assert findings.unseen_node_findings([GPU, added], [GPU], [*here, DeviceNode("/dev/nvidia3", "character", 195, 3, "0666", 0, 0, "EIO")], "") == []
+
+
 def test_a_card_that_the_driver_could_not_start_is_named_with_the_kernels_words() -> None:
     """T2-07."""
     cards = [PciGpu("0000:41:00.0", "0x2230", "nvidia"), PciGpu("0000:61:00.0", "0x2230", None), PciGpu("0000:81:00.0", "0x2230", "nvidia")]
