@@ -41,6 +41,10 @@ _STATUS = re.compile(r"(?P<code>[1-5]\d\d)  ?(?P<words>\S.*?)(?: \[IP: [^\]]*\])
 _PROXMOX = ("proxmox", "pve", "ceph")
 
 
+# Name and password in an address are nobody's to read.
+_LOGIN = re.compile(r"//[^/@\s]+@")
+
+
 @dataclasses.dataclass(frozen=True)
 class SourceFailure:
     """A source of packages that apt could not use.
@@ -59,7 +63,7 @@ class SourceFailure:
     @property
     def sentence(self) -> str:
         """Source and status."""
-        return f"{self.uri}{f' ({self.file})' if self.file else ''}: {self.words}"
+        return _LOGIN.sub("//", f"{self.uri}{f' ({self.file})' if self.file else ''}: {self.words}")
 
     @property
     def enterprise(self) -> bool:

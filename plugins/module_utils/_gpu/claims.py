@@ -10,10 +10,10 @@ GPUs while it is off too, because it takes them at its next start; snapshots and
 from __future__ import annotations
 
 import dataclasses
-import posixpath
 import re
 import typing as t
 
+from .._linux.system_folders import plain_path
 from . import raw_lines
 from .raw_lines import MountLine, RawLine, ReadFiles
 
@@ -44,6 +44,10 @@ class Card(t.Protocol):
     def bus_id(self) -> str: ...
     @property
     def index(self) -> int: ...
+
+
+# A PCI address in a text, quoted or not.
+_ADDRESS = re.compile(r"(?<![0-9a-f:.])(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![0-9a-f])", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +185,7 @@ def _of_vm(keys: t.Mapping[str, str], mappings: t.Mapping[str, t.Sequence[str]])
             addresses = [*parts.get("host", "").split(";"), *mappings.get(parts.get("mapping", ""), ())]
         elif key.startswith("args"):
             # QEMU's own options, by which cards were passed before Proxmox had a key for it.
-            addresses = re.findall(r"vfio-pci\S*?[,/=]((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", value, re.IGNORECASE)
+            addresses = _ADDRESS.findall(value) if "vfio-pci" in value else []
         else:
             continue
         for slot in dict.fromkeys(slot for each in addresses if (slot := slot_of(each))):
@@ -209,7 +213,7 @@ def _passed(keys: t.Mapping[str, str], lines: t.Iterable[RawLine]) -> list[tuple
         if match := re.match(r"^(dev|mp)\d+\b", key):
             first = {"dev": "path", "mp": "volume"}[match[1]]
             parts = dict(part.strip().partition("=")[::2] if "=" in part else (first, part.strip()) for part in value.split(","))
-            found.append((posixpath.normpath(parts.get(first) or "-"), key))
+            found.append((plain_path(parts.get(first) or "-"), key))
     found += [(mount.source, "lxc.mount.entry") for line in lines if (mount := raw_lines.mount_of(line))]
     return found
 

@@ -13,6 +13,8 @@ import posixpath
 import re
 import typing as t
 
+from .._linux.system_folders import plain_path
+
 RawLine = tuple[str, str]
 # Files of a path that LXC includes: those of a folder, or the file itself; empty if it can't be read.
 ReadFiles = t.Callable[[str], t.Sequence[str]]
@@ -149,4 +151,4 @@ def shadowing(line: RawLine) -> MountLine | None:
 
 
 def _source(text: str) -> str:
-    return posixpath.normpath(text) if text.startswith("/") else text
+    return plain_path(text) if text.startswith("/") else text

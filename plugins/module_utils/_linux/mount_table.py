@@ -65,7 +65,7 @@ class Mount:
 def read_mounts(text: str) -> tuple[Mount, ...]:
     """Return the rows of ``/proc/PID/mountinfo``; what is no such row is passed over."""
     found = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         fields, _dash, rest = line.partition(" - ")
         words, kinds = fields.split(), rest.split()
         if len(words) >= 5 and kinds and words[0].isdigit():

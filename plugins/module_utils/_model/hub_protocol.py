@@ -179,8 +179,11 @@ def same_but_for_case(files: t.Iterable[RemoteFile]) -> tuple[str, str] | None:
 
 def next_page(link: str) -> str:
     """Return the address of the next page from a ``Link`` header, or an empty text."""
-    found = re.search(r'<([^<>]{1,4096})>\s*;\s*rel="?next"?', link[:8192])
-    return found[1] if found else ""
+    for address, parameters in re.findall(r"<([^<>]{1,4096})>([^<]*)", link[:8192]):
+        relation = re.search(r'[;\s]rel\s*=\s*(?:"([^"]*)"|([^\s;,"]+))', parameters, re.IGNORECASE)
+        if relation and "next" in (relation[1] or relation[2]).lower().split():
+            return address
+    return ""
 
 
 def next_url(url: str, link: str, what: str) -> str:

@@ -72,7 +72,7 @@ def read_config_file(text: str) -> Config:
     """Return the current section of a container's configuration file; pending and snapshot sections are left out."""
     keys: dict[str, str] = {}
     raw: list[tuple[str, str]] = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if line.startswith("["):
             break
         if match := re.match(r"^(lxc\.[a-z0-9_.\-]+)\s*[:=]\s*(.*?)\s*$", line):

@@ -17,6 +17,7 @@ SERVER_STORAGES = frozenset({"nfs", "cifs", "cephfs", "glusterfs"})
 MOUNTED_AT = "/mnt/pve"
 _LINE = re.compile(r"^([A-Za-z0-9_.\-]+)\s*[:=]\s*(.*?)\s*$")
 _PATH = re.compile(r"""(?:^|[\s,;:="'])(/[^\s,;:="']+)""")
+_LAYERS = ("lowerdir", "upperdir=", "workdir=", "datadir")
 _FILES = ("lxc.mount.fstab", "lxc.include")
 
 
@@ -43,7 +44,7 @@ def references(kind: str, vmid: int, text: str, folders: t.Mapping[str, str], mo
     name = read_guest(vmid, "VM" if kind.endswith("VM") else "container", text).name
     guest = f"{kind} {vmid}{f' ({name})' if name else ''}"
     section, found = "", []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if line.startswith("["):
             section = line.strip().strip("[]")
             continue
@@ -54,7 +55,7 @@ def references(kind: str, vmid: int, text: str, folders: t.Mapping[str, str], mo
 
 def included_files(text: str) -> list[str]:
     """Return the files that raw lines of a container's configuration include."""
-    lines = (_LINE.match(line) for line in text.splitlines())
+    lines = (_LINE.match(line) for line in text.split("\n"))
     return [match[2] for match in lines if match and match[1] in _FILES and match[2].startswith("/")]
 
 
@@ -86,7 +87,7 @@ def shared_storage(text: str, path: str) -> str:
 
 def exported_paths(text: str) -> list[str]:
     """Return the folders that an NFS server gives away (``/var/lib/nfs/etab``)."""
-    return [unescaped(line.split()[0]) for line in text.splitlines() if line.startswith("/")]
+    return [unescaped(line.split()[0]) for line in text.split("\n") if line.startswith("/")]
 
 
 def _paths_of(line: str, folders: t.Mapping[str, str], more: t.Mapping[str, str]) -> list[tuple[str, str]]:
@@ -95,9 +96,9 @@ def _paths_of(line: str, folders: t.Mapping[str, str], more: t.Mapping[str, str]
         return []
     key, value = match[1], match[2]
     if key == "lxc.mount.entry":
-        return [(key, unescaped(value.split()[0]))] if value.startswith("/") else []
+        return [(key, path) for path in _paths_of_mount(value)]
     if key in _FILES:
-        return [(f"{key} {value}", path) for row in more.get(value, "").splitlines() for path in _paths_of_row(row, folders)]
+        return [(f"{key} {value}", path) for row in more.get(value, "").split("\n") for path in _paths_of_row(row, folders)]
     if re.match(r"^virtiofs\d+$", key):
         name = next((part.removeprefix("dirid=") for part in value.split(",") if "=" not in part or part.startswith("dirid=")), "")
         return [(key, folders[name])] if name in folders else []
@@ -108,17 +109,25 @@ def _paths_of(line: str, folders: t.Mapping[str, str], more: t.Mapping[str, str]
     return [(key, path) for path in _PATH.findall(value)]
 
 
+def _paths_of_mount(fields: str) -> list[str]:
+    """Return the node's paths in the fields of a mount: its source, and the layers of an overlay. Its target is the guest's."""
+    words = fields.split()
+    options = words[3].split(",") if len(words) > 3 else []
+    layers = [part for option in options if option.startswith(_LAYERS) for part in option.partition("=")[2].split(":")]
+    return [unescaped(path) for path in (*words[:1], *layers) if path.startswith("/")]
+
+
 def _paths_of_row(row: str, folders: t.Mapping[str, str]) -> list[str]:
     """Return the paths of a line of an fstab or of another LXC configuration."""
-    if row.lstrip().startswith("/"):
-        return [unescaped(row.split()[0])]
+    if not _LINE.match(row.strip()) or row.lstrip().startswith("/"):
+        return _paths_of_mount(row)
     return [path for _key, path in _paths_of(row.strip(), folders, {})]
 
 
 def _sections(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the sections of one of Proxmox's configuration files: a head at the beginning of a line, indented rows below."""
     found: list[tuple[str, list[tuple[str, str]]]] = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if not line.strip() or line.startswith("#"):
             continue
         if not line[0].isspace():

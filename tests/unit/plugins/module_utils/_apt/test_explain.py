@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.kpro.llm.plugins.module_utils._apt.explain import explain, source_failures, source_uris
+from ansible_collections.kpro.llm.plugins.module_utils._apt.explain import SourceFailure, explain, source_failures, source_uris
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "apt"
 SUITES = ("bookworm", "trixie")
@@ -133,3 +133,8 @@ def test_sources_of_both_formats_are_read_and_what_is_off_is_left_out() -> None:
 @pytest.mark.parametrize("text", ["", "\n", "E: \n", "\x00\x1b[0m", "E: Failed to fetch\n", "(" * 5000])
 def test_odd_texts_are_survived(text: str) -> None:
     assert explain(text, text).reason
+
+
+def test_a_login_in_the_address_of_a_source_is_not_shown() -> None:
+    failure = SourceFailure("https://someone:hidden@mirror.example/debian", "refused", "401 for https://someone:hidden@mirror.example/x")
+    assert "hidden" not in failure.sentence and "https://mirror.example/debian" in failure.sentence

@@ -228,3 +228,17 @@ def test_nothing_that_another_owner_writes_ends_the_reading() -> None:
         for kind in ("container", "VM"):
             guest = read(kind, text)
             assert [guest.claim_on(card) for card in CARDS.values()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("VM", """args: -device '{"driver":"vfio-pci","host":"0000:61:00.0"}'\n"""),
+        ("VM", """args: -device '{"host":"0000:61:00.0","driver":"vfio-pci"}'\n"""),
+        ("VM", "args: -device vfio-pci,host=61:00.0,id=x\n"),
+        ("container", f"{SHARED}dev2: //dev/nvidia0\n"),
+        ("container", "lxc.mount.entry: //dev/nvidia0 dev/nvidia0 none bind 0 0\n"),
+    ],
+)
+def test_unusual_spellings_claim_the_card_all_the_same(kind: str, text: str) -> None:
+    assert "b" in certain(read(kind, text))

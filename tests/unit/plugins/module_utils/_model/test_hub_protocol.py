@@ -166,7 +166,14 @@ def test_an_answer_without_a_commit_is_not_one_of_a_hub(answer: t.Any) -> None:
 
 @pytest.mark.parametrize(
     ("header", "url"),
-    [('<http://h/x?cursor=b>; rel="next"', "http://h/x?cursor=b"), ('<http://h/a>; rel="prev", <http://h/b>; rel=next', "http://h/b"), ("", "")],
+    [
+        ('<http://h/x?cursor=b>; rel="next"', "http://h/x?cursor=b"),
+        ('<http://h/a>; rel="prev", <http://h/b>; rel=next', "http://h/b"),
+        ('<https://h/b>; title="x"; rel="prev next"', "https://h/b"),
+        ("<https://h/a>; rel=prev, <https://h/b>; Rel=NEXT", "https://h/b"),
+        ('<https://h/a>; rel="nextish"', ""),
+        ("", ""),
+    ],
 )
 def test_the_next_page_is_read_from_the_link_header(header: str, url: str) -> None:
     assert hub.next_page(header) == url
