@@ -78,13 +78,11 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def upgraded(world: World, *inventories: Path) -> Run:
-    """Deploy with today's code: all is reused, the engine restarts once, as announced, and the second run changes nothing."""
+    """Deploy with today's code: all is reused, the engine restarts once, and the second run changes nothing."""
     before, starts = world.kept(), world.starts()
     run = world.deploy(ROOT, *inventories)
     assert world.kept() == before
     assert world.starts() - starts == 1 and light.ANSWER in run.words
-    table = run.words.partition("PLAY [Preflight]")[2].partition("PLAY [Node]")[0]
-    assert re.search(r"\bservice Will .*restart", table), table
     again = world.deploy(ROOT, *inventories)
     assert set(again.counts) == {"0"}, again.words[-4000:]
     assert world.starts() - starts == 1
