@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 
 from .._core.errors import KproError
-from .families import DENSE, EVERY_FOURTH, FAMILIES, GDN, HYBRID, HYBRID_MOE, KDA, MAMBA, MOE, OPAQUE, PATTERN, TYPES, Family, refusal_of
+from .families import DENSE, EVERY_FOURTH, FAMILIES, GDN, HYBRID, HYBRID_MOE, KDA, MAMBA, MOE, OPAQUE, PATTERN, Family, refusal_of
 from .kept_in_16_bit import QUANTIZED, kept_in_16_bit
 from .quantization import Scheme, scheme_of, section_of
 from .shown import shown
@@ -488,8 +488,7 @@ def _window(fields: _Fields, family: Family, attention: t.Mapping[str, t.Any], l
         if not isinstance(pattern, (list, tuple)) or len(pattern) != layers:
             raise KproError(fields.where, f"the field 'hybrid_layer_pattern' must have {layers} entries", field="hybrid_layer_pattern")
         count, tokens = sum(each == 1 for each in pattern), fields.number("sliding_window_size", fields.number("sliding_window", 128))
-    else:
-        assert family.window == TYPES
+    else:  # by the types of the layers
         count = _types(fields, layers, ("sliding_attention", "full_attention")).count("sliding_attention")
         tokens = fields.number("sliding_window")
     if not count:

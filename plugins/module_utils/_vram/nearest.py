@@ -33,7 +33,7 @@ def nearest(goal: Goal, inputs: Inputs) -> list[Nearest]:
     Each of them is searched like the goal itself.
     """
     others = list(_others(goal, inputs))
-    reached = _tried(others, lambda wanted, other: reaches(wanted, other), _ENOUGH)
+    reached = _tried(others, reaches, _ENOUGH)
     if reached:
         return reached
     # Fewer requests or a shorter context are looked for with other weights and with the most cards only.

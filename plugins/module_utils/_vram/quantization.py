@@ -96,8 +96,7 @@ class Scheme:
 
     def pieces(self, rows: float, columns: float, generation: int | None, expert: bool) -> list[float]:
         """Return the sizes in bytes of what one quantised matrix becomes on a GPU: elements, scales, zero points."""
-        kind = self.kind
-        assert kind is not None
+        kind = t.cast("Kind", self.kind)
         elements = rows * columns * kind.bits / 8
         groups = -(-columns // kind.columns) if kind.columns else 1
         if self.marlin(generation) and not expert:

@@ -167,9 +167,9 @@ def _gpu(gpu: Values) -> str:
     over = f"<div class='over'>{gpu['over_gib']:.2f} GiB too little for the cache at this fraction</div>" if gpu["over_gib"] else ""
     sizes = f"{gpu['free_gib']:.1f} of {gpu['total_gib']:.1f} GiB free before the start"
     values = "".join(f"<li><i class='{_PARTS[part['name']]}'></i>{_text(part['name'])} <b>{part['gib']:.2f}</b></li>" for part in gpu["parts"])
-    bar = _bar(gpu["parts"], True, gpu["total_gib"])
+    drawn = _bar(gpu["parts"], True, gpu["total_gib"])
     return (
-        f"<div class='gpu'><div class='name'><span>{_text(name)}</span><span>{sizes}</span></div>{bar}{over}"
+        f"<div class='gpu'><div class='name'><span>{_text(name)}</span><span>{sizes}</span></div>{drawn}{over}"
         f"<ul class='legend' aria-label='GiB of {_text(name)}'>{values}</ul></div>"
     )
 

@@ -15,7 +15,7 @@ import typing as t
 
 from .._core.errors import KproError
 from .families import KDA, MAMBA
-from .model import Model
+from .model import Latent, Linear, Model
 from .quantization import Part, Scheme, fault_of
 
 MIB = 1 << 20
@@ -210,8 +210,7 @@ def _attention(model: Model, layout: Layout, layers: int) -> list[Matrix]:
 
 def _latent(model: Model, layout: Layout, layers: int) -> list[Matrix]:
     """Multi-head latent attention (models/deepseek_v2.py): the compressing matrices are on each GPU."""
-    latent, split = model.latent, layout.attention_tp
-    assert latent is not None
+    latent, split = t.cast("Latent", model.latent), layout.attention_tp
     heads, query = model.heads / split, latent.nope + latent.rope
     found = []
     if latent.query_rank:
@@ -254,8 +253,7 @@ def _linear_attention(model: Model, layout: Layout) -> list[Matrix]:
 
 def _mamba(model: Model, layout: Layout) -> list[Matrix]:
     """Mamba-2 (layers/attention/mamba/mamba.py): gate, input, groups and steps are one matrix."""
-    linear, split, group = model.linear, layout.attention_tp, "mamba"
-    assert linear is not None
+    linear, split, group = t.cast("Linear", model.linear), layout.attention_tp, "mamba"
     inner, groups = linear.value_heads * linear.value_dim, max(linear.key_heads, split) * linear.key_dim
     widths = (inner / split, inner / split, groups / split, groups / split, linear.value_heads / split)
     wide = Part("the mamba's input", widths, model.hidden, "out", split)
