@@ -15,7 +15,7 @@ import typing as t
 
 from .._core.errors import KproError
 from .families import KDA, MAMBA
-from .model import Latent, Linear, Model
+from .model import Model
 from .quantization import Part, Scheme, fault_of
 
 MIB = 1 << 20
@@ -210,7 +210,9 @@ def _attention(model: Model, layout: Layout, layers: int) -> list[Matrix]:
 
 def _latent(model: Model, layout: Layout, layers: int) -> list[Matrix]:
     """Multi-head latent attention (models/deepseek_v2.py): the compressing matrices are on each GPU."""
-    latent, split = t.cast("Latent", model.latent), layout.attention_tp
+    latent, split = model.latent, layout.attention_tp
+    if latent is None:
+        raise AssertionError("a family of this cache has its sizes")
     heads, query = model.heads / split, latent.nope + latent.rope
     found = []
     if latent.query_rank:
@@ -253,7 +255,9 @@ def _linear_attention(model: Model, layout: Layout) -> list[Matrix]:
 
 def _mamba(model: Model, layout: Layout) -> list[Matrix]:
     """Mamba-2 (layers/attention/mamba/mamba.py): gate, input, groups and steps are one matrix."""
-    linear, split, group = t.cast("Linear", model.linear), layout.attention_tp, "mamba"
+    linear, split, group = model.linear, layout.attention_tp, "mamba"
+    if linear is None:
+        raise AssertionError("a family of this state has its sizes")
     inner, groups = linear.value_heads * linear.value_dim, max(linear.key_heads, split) * linear.key_dim
     widths = (inner / split, inner / split, groups / split, groups / split, linear.value_heads / split)
     wide = Part("the mamba's input", widths, model.hidden, "out", split)
