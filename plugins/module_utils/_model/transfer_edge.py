@@ -75,7 +75,7 @@ class Transfer:
         self._settings = settings
         # Sources, limit and counters are changed by the holder of this condition only.
         self.ways = SourceChoice([name for name, _opener in ways], settings.patience_s)
-        self._pace = ConnectionLimit(settings.connections)
+        self._limit = ConnectionLimit(settings.connections)
         self._open = 0
         self._changed = threading.Condition()
         self._stop = threading.Event()
@@ -113,7 +113,7 @@ class Transfer:
         self.note = self.events[0] if self.events else ""
         self._last_byte = self._last_flow = self._looked = time.monotonic()
         threads = [threading.Thread(target=self._work, args=(finish,), daemon=True) for _number in range(self._settings.connections)]
-        ballast = store.ReservedSpace(self._snapshot.staging().parts)
+        reserved = store.ReservedSpace(self._snapshot.staging().parts)
         for thread in threads:
             thread.start()
         try:
@@ -133,7 +133,7 @@ class Transfer:
             for thread in threads:
                 thread.join(self._settings.patience_s if not self._failure else 5.0)
             # On a full disk the journals would find no room.
-            ballast.drop()
+            reserved.drop()
             for one in self._pending:
                 self._keep(one)
         if self._failure:
@@ -184,7 +184,7 @@ class Transfer:
                         self._finishing.add(partial)
                         return partial, None
                 # Half of another connection's work only if there is nothing else to fetch.
-                for choice in (PartialFile.take, PartialFile.take_half) if self._open < self._pace.allowed else ():
+                for choice in (PartialFile.take, PartialFile.take_half) if self._open < self._limit.allowed else ():
                     for partial in ready:
                         if piece := choice(partial):
                             self._open += 1
@@ -257,8 +257,8 @@ class Transfer:
                         continue
                     stalled = problem.stalled and not got_bytes
                     with self._changed:
-                        alone = stalled and self._pace.stalled()
-                        too_many = self._open > self._pace.allowed
+                        alone = stalled and self._limit.stalled()
+                        too_many = self._open > self._limit.allowed
                     if alone or too_many:
                         return alone
                     self._stop.wait(plan.wait_s(failures, problem.wait_s, random.random()))
@@ -298,7 +298,7 @@ class Transfer:
                 self._note_flow(count, now)
                 self.received_bytes += count
                 self.ways.worked(number, partial.file.path, count, now)
-                self._pace.flowed(count)
+                self._limit.flowed(count)
             since_bytes += count
             if now - since >= self._window_s:
                 if since_bytes < CRAWL_BYTES_PER_S * self._window_s:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 kpro
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What apt of Debian 12 and 13 really said (fixtures/apt), and what a person is told."""
+"""What apt of Debian 12 and 13 really said (fixtures/apt, the mirror renamed), and what a person is told."""
 
 from __future__ import annotations
 
