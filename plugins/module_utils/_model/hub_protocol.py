@@ -181,7 +181,7 @@ def next_page(link: str) -> str:
     """Return the address of the next page from a ``Link`` header, or an empty text."""
     for address, parameters in re.findall(r"<([^<>]{1,4096})>([^<]*)", link[:8192]):
         relation = re.search(r'[;\s]rel\s*=\s*(?:"([^"]*)"|([^\s;,"]+))', parameters, re.IGNORECASE)
-        if relation and "next" in (relation[1] or relation[2]).lower().split():
+        if relation and "next" in (relation[1] or relation[2] or "").lower().split():
             return address
     return ""
 

@@ -172,6 +172,7 @@ def test_an_answer_without_a_commit_is_not_one_of_a_hub(answer: t.Any) -> None:
         ('<https://h/b>; title="x"; rel="prev next"', "https://h/b"),
         ("<https://h/a>; rel=prev, <https://h/b>; Rel=NEXT", "https://h/b"),
         ('<https://h/a>; rel="nextish"', ""),
+        ('<https://h/a>; rel="", <https://h/b>; rel', ""),
         ("", ""),
     ],
 )
