@@ -113,8 +113,8 @@ def _paths_of_mount(fields: str) -> list[str]:
     """Return the node's paths in the fields of a mount: its source, and the layers of an overlay. Its target is the guest's."""
     words = fields.split()
     options = words[3].split(",") if len(words) > 3 else []
-    layers = [part for option in options if option.startswith(_LAYERS) for part in option.partition("=")[2].split(":")]
-    return [unescaped(path) for path in (*words[:1], *layers) if path.startswith("/")]
+    layers = [part for option in options if option.startswith(_LAYERS) for part in re.split(r"(?<!\\):", option.partition("=")[2])]
+    return [unescaped(path.replace("\\:", ":")) for path in (*words[:1], *layers) if path.startswith("/")]
 
 
 def _paths_of_row(row: str, folders: t.Mapping[str, str]) -> list[str]:

@@ -20,6 +20,7 @@ FSTAB = "lxc.mount.fstab: /etc/x.fstab"
         ("lxc.mount.entry: /srv/models m none bind 0 0", "", ["/srv/models"]),
         ("lxc.mount.entry: overlay m overlay lowerdir=/srv/models:/b,upperdir=/c,workdir=/d 0 0", "", ["/srv/models", "/b", "/c", "/d"]),
         ("lxc.mount.entry: overlay m overlay ro,lowerdir+=/srv/models 0 0", "", ["/srv/models"]),
+        ("lxc.mount.entry: overlay m overlay lowerdir=/a\\:b:/c 0 0", "", ["/a:b", "/c"]),
         ("lxc.mount.entry: tmpfs /run/x tmpfs size=1g 0 0", "", []),
         (FSTAB, "overlay /m overlay lowerdir=/srv/models,upperdir=/c 0 0\n", ["/srv/models", "/c"]),
         (FSTAB, "/srv/models\\040b /m none bind 0 0\n", ["/srv/models b"]),
