@@ -49,6 +49,15 @@ sys.exit(code)
 ATTACH = '#!/bin/sh\n[ -e "{root}/running/$2" ] && echo running && exit 0\necho "lxc-attach: not running" >&2\nexit 1\n'
 
 
+def _await_end(process: int, limit_s: float = 20.0) -> None:
+    """Wait until a process that isn't our child has ended."""
+    end = time.monotonic() + limit_s
+    with contextlib.suppress(OSError):
+        while pathlib.Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < end, f"process {process} did not end within {limit_s:g} s"
+            time.sleep(0.02)
+
+
 @contextlib.contextmanager
 def stand_in(folder: pathlib.Path) -> t.Iterator[str]:
     """Run the stand-in's process; return the address at which it listens."""
@@ -89,7 +98,7 @@ class LxcNode:
         self.name = os.uname().nodename.split(".")[0]
         self._monkeypatch = monkeypatch
         self._capsys = capsys
-        for folder in ("bin", "running", "dev", "srv", "proc", "run/lock/lxc", "sys/class/net/vmbr0", "rpool/data", "var/lib/vz/template/cache"):
+        for folder in ("bin", "running", "answered", "dev", "srv", "proc", "run/lock/lxc", "sys/class/net/vmbr0", "rpool/data", "var/lib/vz/template/cache"):
             (root / folder).mkdir(parents=True)
         pve = root / "etc/pve"
         for kind in ("lxc", "qemu-server"):
@@ -128,7 +137,10 @@ class LxcNode:
         """Write a file of the node."""
         found = self.root / path
         found.parent.mkdir(parents=True, exist_ok=True)
-        found.write_text(content, encoding="utf-8")
+        written = found.with_name(f"{found.name}.written")
+        written.write_text(content, encoding="utf-8")
+        # In one step: a run that goes on beside the test must not read half of it.
+        written.replace(found)
         return found
 
     def shows_inside(self, pid: int, device: str, major: int, minor: int) -> None:
@@ -185,14 +197,19 @@ class LxcNode:
         return subprocess.run(line, shell=True, capture_output=True, text=True, check=False, cwd=self.root)
 
     def kill_calls(self, *words: str) -> int:
-        """Kill, as the kernel would, the processes of pvesh on this node that have these words; return how many."""
+        """Kill, as the kernel would, the processes of pvesh on this node that have these words; return how many.
+
+        Their part in the stand-in's process is gone, too, on return: a worker that writes its next line can't reach it any more.
+        """
         killed = 0
         for process in filter(str.isdecimal, os.listdir("/proc")):
             with contextlib.suppress(OSError):
                 argv = pathlib.Path("/proc", process, "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
                 if str(self.root / "bin/pvesh") in argv and all(word in argv for word in words):
+                    part = int((self.root / "answered" / process).read_text(encoding="ascii"))
                     os.kill(int(process), signal.SIGKILL)
                     killed += 1
+                    _await_end(part)
         return killed
 
     def is_running(self, vmid: int = 129) -> bool:

@@ -6,7 +6,7 @@
 Called with a socket's path (or a node's folder, for the API over https) and the stand-in's folder. Each request is one line,
 ``[root folder, program, its arguments]``; each answer is ``[exit code, standard output, standard error]``. A process of its own
 answers each, and dies with the program that asked, as that program would. What goes wrong is in the node's file ``faults``; all
-calls of ``pvesh`` are noted in its file ``calls``, those of the others in ``commands``.
+calls of ``pvesh`` are noted in its file ``calls``, those of the others in ``commands``, and which process answers which in ``answered``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pathlib
 import signal
 import socket
 import socketserver
+import struct
 import sys
 import threading
 import time
@@ -157,6 +158,8 @@ class Talk(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         """Read root and arguments, write code and output."""
         root, program, argv = json.loads(self.rfile.readline())
+        caller, _uid, _gid = struct.unpack("3i", self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        (pathlib.Path(root) / "answered" / str(caller)).write_text(str(os.getpid()), encoding="ascii")
         threading.Thread(target=self._die_with_the_caller, daemon=True).start()
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
             node = FolderNode(pathlib.Path(root))
